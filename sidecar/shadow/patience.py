@@ -23,8 +23,11 @@ class Patience:
         return max(self._end - self._loop.time(), 0.001)
 
     def received(self, tokens: int) -> None:
-        """Something of the answer came. Only tokens, and the reply's start, count as life."""
         self._tokens += tokens
+        self.alive()
+
+    def alive(self) -> None:
+        """Silence is counted from now on. Not for keep-alives: a frozen engine sends them too."""
         if not self._timeout.expired():
             self._last = self._loop.time()
             self._timeout.reschedule(min(self._end, self._last + self._stall_s))

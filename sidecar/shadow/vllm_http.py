@@ -12,7 +12,7 @@ from tenacity import (
     AsyncRetrying,
     retry_if_exception,
     stop_after_attempt,
-    wait_exponential_jitter,
+    wait_random_exponential,
 )
 
 from sidecar.core.events import Sampling
@@ -141,7 +141,8 @@ class VllmHttpEngine:
                     top.extend(chunk.top)
                     finish = chunk.finish or finish
                     cached = cached if chunk.cached_tokens is None else chunk.cached_tokens
-                    patience.received(len(chunk.tokens))
+                    if chunk.tokens:
+                        patience.received(len(chunk.tokens))
         if not finish:
             raise EngineUnreachable(
                 self._settings.base_url, f"stream ended after {len(tokens)} tokens"
@@ -210,17 +211,19 @@ class VllmHttpEngine:
         try:
             async for attempt in AsyncRetrying(
                 stop=stop_after_attempt(self._settings.attempts),
-                wait=wait_exponential_jitter(initial=0.2, max=2.0),
+                wait=wait_random_exponential(multiplier=0.2, max=2.0),
                 retry=retry_if_exception(_never_taken),
                 reraise=True,
             ):
                 with attempt:
+                    # Waits between attempts are no silence of the engine's.
+                    patience.alive()
                     response = await self._client.send(request, stream=True)
                     if response.status_code != httpx.codes.OK:
                         text = (await response.aread()).decode(errors="replace")
                         await response.aclose()
                         raise EngineRefused(response.status_code, text)
-            patience.received(0)
+            patience.alive()
             try:
                 yield response
             finally:
