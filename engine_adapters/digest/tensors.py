@@ -145,11 +145,15 @@ def _sum_of_rows(piece: torch.Tensor, first_row: int) -> int:
     """Sum of the mixed digests of the rows of uint8[n], the first of them being `first_row`."""
     if piece.device.type == "cpu":
         return _sum_mixed(stock_row_digests(piece, TENSOR_ROW_BYTES), first_row)
+    return _sum_mixed(_device_row_digests(piece), first_row)
+
+
+def _device_row_digests(piece: torch.Tensor) -> torch.Tensor:
     whole = piece.numel() - piece.numel() % TENSOR_ROW_BYTES
     parts = [row_digests(piece[:whole].view(-1, TENSOR_ROW_BYTES))]
     if whole < piece.numel():
         parts.append(row_digests(piece[whole:].unsqueeze(0)))
-    return _sum_mixed(torch.cat(parts), first_row)
+    return torch.cat(parts)
 
 
 def _sum_mixed(digests: torch.Tensor, first_row: int) -> int:
