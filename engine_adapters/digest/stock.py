@@ -1,13 +1,18 @@
-"""Row digests by the `xxhash` package: one call a row, so for long rows of the CPU only."""
+"""Row digests by the `xxhash` package, of rows that lie on the CPU.
+
+One call a row, with no step of the interpreter between two calls. On one CPU thread it is several
+times faster than the vectorised rows, because there the hash stays in registers.
+"""
 
 import numpy as np
 import torch
 import xxhash
 
 
-def stock_row_digests(data: torch.Tensor, row_bytes: int) -> torch.Tensor:
-    """Contiguous uint8[bytes] of the CPU, cut in rows (the last may be shorter), to int64[rows]."""
-    view = memoryview(data.numpy())
-    starts = range(0, len(view), row_bytes)
-    digests = (xxhash.xxh3_64_intdigest(view[i : i + row_bytes]) for i in starts)
-    return torch.from_numpy(np.fromiter(digests, np.uint64, len(starts)).view(np.int64))
+def stock_row_digests(rows: torch.Tensor) -> torch.Tensor:
+    """XXH3_64 of each row: uint8[n, row_bytes] of the CPU to int64[n].
+
+    The bytes of one row lie together; rows may lie apart.
+    """
+    hashed = map(xxhash.xxh3_64_intdigest, rows.numpy())
+    return torch.from_numpy(np.fromiter(hashed, np.uint64, rows.shape[0]).view(np.int64))

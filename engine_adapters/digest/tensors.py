@@ -121,7 +121,8 @@ def _pieces(t: torch.Tensor) -> Iterator[torch.Tensor]:
     """The logical bytes in order, as uint8[n]; a piece that had to be copied is a small one."""
     size = t.numel() * t.element_size()
     if t.is_contiguous() or size <= CHUNK_BYTES:
-        yield t.contiguous().view(-1).view(torch.uint8)
+        # Not view(-1): of a single element it may keep a stride that is not 1.
+        yield t.contiguous().as_strided((t.numel(),), (1,)).view(torch.uint8)
         return
     step = max(1, CHUNK_BYTES * t.shape[0] // size)
     for part in t.split(step):
@@ -143,17 +144,13 @@ def _whole_rows(pieces: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
 
 def _sum_of_rows(piece: torch.Tensor, first_row: int) -> int:
     """Sum of the mixed digests of the rows of uint8[n], the first of them being `first_row`."""
-    if piece.device.type == "cpu":
-        return _sum_mixed(stock_row_digests(piece, TENSOR_ROW_BYTES), first_row)
-    return _sum_mixed(_device_row_digests(piece), first_row)
-
-
-def _device_row_digests(piece: torch.Tensor) -> torch.Tensor:
+    # Rows this long cost more to hash than to call for.
+    hash_rows = stock_row_digests if piece.device.type == "cpu" else row_digests
     whole = piece.numel() - piece.numel() % TENSOR_ROW_BYTES
-    parts = [row_digests(piece[:whole].view(-1, TENSOR_ROW_BYTES))]
+    parts = [hash_rows(piece[:whole].view(-1, TENSOR_ROW_BYTES))]
     if whole < piece.numel():
-        parts.append(row_digests(piece[whole:].unsqueeze(0)))
-    return torch.cat(parts)
+        parts.append(hash_rows(piece[whole:].unsqueeze(0)))
+    return _sum_mixed(torch.cat(parts), first_row)
 
 
 def _sum_mixed(digests: torch.Tensor, first_row: int) -> int:

@@ -22,7 +22,7 @@ def random_words(*shape: int, seed: int = 1) -> torch.Tensor:
 
 
 def odd_weighted_sum(words: torch.Tensor) -> torch.Tensor:
-    """The rejected design, int64[n, words] to int64[n]: each word times an odd weight of its own."""
+    """The rejected design, int64[n, words] to int64[n]: each word has an odd weight of its own."""
     return (words * (random_words(words.shape[1], seed=99) | 1)).sum(1)
 
 
