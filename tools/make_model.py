@@ -153,7 +153,8 @@ def model_config(meta: Metadata, heads: Heads, dtype: str, *, tied: bool) -> dic
         "head_dim": heads.size,
         "intermediate_size": meta["llama.feed_forward_length"],
         "max_position_embeddings": meta["llama.context_length"],
-        "rms_norm_eps": float(meta["llama.attention.layer_norm_rms_epsilon"]),
+        # The file keeps a float32; the model's own number has six digits at most.
+        "rms_norm_eps": float(f"{meta['llama.attention.layer_norm_rms_epsilon']:.6g}"),
         "rope_theta": float(meta["llama.rope.freq_base"]),
         "vocab_size": len(meta["tokenizer.ggml.tokens"]),
         "tie_word_embeddings": tied,

@@ -4,12 +4,12 @@ The map is written at each attestation into TOKENWITNESS_DRILL_FOLDER as `kv-map
 
     {"pid": 1, "rank": 0, "step": 41,
      "groups": [{"kv_group": 0, "block_size": 32,
-                 "layers": [{"layer": 0, "address": 140, "strides": [4096, 1024, 128, 2],
-                             "shape": [512, 3, 32, 64]}]}],
+                 "layers": [{"layer": 0, "address": 140, "strides": [24576, 128, 8192, 2],
+                             "shape": [512, 32, 3, 64]}]}],
      "sessions": [{"session_id": "cmpl-1", "kv_group": 0, "positions": 77, "blocks": [3, 9]}]}
 
-`strides` are bytes, `shape` numbers of the value half: blocks, heads, tokens of a block, numbers
-of a head.
+`shape` (numbers) and `strides` (bytes) are those of the values' half of a layer's cache: blocks,
+tokens of a block, heads, channels.
 """
 
 import json
@@ -30,9 +30,9 @@ class ValueTensor:
     strides: tuple[int, int, int, int]
     shape: tuple[int, int, int, int]
 
-    def address_of(self, block: int, head: int, offset: int, element: int) -> int:
+    def address_of(self, block: int, offset: int, head: int, channel: int) -> int:
         """Address of one number. DemoError: outside the tensor."""
-        index = (block, head, offset, element)
+        index = (block, offset, head, channel)
         if not all(0 <= i < size for i, size in zip(index, self.shape, strict=True)):
             raise DemoError(f"no number {index} in the cache of layer {self.layer}: {self.shape}")
         return self.address + sum(i * s for i, s in zip(index, self.strides, strict=True))
@@ -88,7 +88,7 @@ class KvMap:
         tensor = next((t for t in self.tensors if t.layer == layer), None)
         if tensor is None:
             raise DemoError(f"layer {layer} is not in the KV map")
-        address = tensor.address_of(block, 0, position % self.block_size, 0)
+        address = tensor.address_of(block, position % self.block_size, 0, 0)
         return Target(self.pid, self.rank, session.session_id, layer, position, address)
 
 
