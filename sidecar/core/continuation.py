@@ -84,9 +84,10 @@ class Mode(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """`first_difference` counts from the first compared token; `position` of it is the caller's.
+    """`first_difference` counts from the first compared token.
 
     `expected` and `found` are the differing tokens, None where a sequence had ended.
+    `ended_alike`: both sequences ended, after the same tokens; there is nothing more to compare.
     """
 
     outcome: Outcome
@@ -96,6 +97,7 @@ class Continuation:
     expected: int | None = None
     found: int | None = None
     reason: str = ""
+    ended_alike: bool = False
 
 
 def compare_continuation(
@@ -120,14 +122,15 @@ def compare_continuation(
         if shorter_end is StreamEnd.ENDED:
             difference = common
     if difference is None:
-        if common < max(settings.minimum_tokens, 1):
+        ended_alike = len(reference) == len(found) and reference_end is found_end is StreamEnd.ENDED
+        if common < (1 if ended_alike else max(settings.minimum_tokens, 1)):
             return Continuation(
                 Outcome.NOTHING_COMPARED,
                 common,
                 reason=f"{common} continuation tokens could be compared, at least "
                 f"{max(settings.minimum_tokens, 1)} are needed",
             )
-        return Continuation(Outcome.IDENTICAL, common)
+        return Continuation(Outcome.IDENTICAL, common, ended_alike=ended_alike)
     margin = margins[difference] if difference < len(margins) else None
     if margin is not None and not math.isfinite(margin):
         margin = None
@@ -149,10 +152,10 @@ def _weigh(margin: float | None, settings: ContinuationSettings) -> tuple[Outcom
     if margin is None:
         return Outcome.UNMEASURED, "first difference without a known margin, engine is not exact"
     if abs(margin) < settings.near_tie_margin:
+        reason = "near-tie, no calibrated floor: margin"
         return (
             Outcome.NEAR_TIE,
-            f"near-tie, no calibrated floor: margin {abs(margin):.4f} nats is below "
-            f"{settings.near_tie_margin:g}",
+            f"{reason} {abs(margin):.4f} nats is below {settings.near_tie_margin:g}",
         )
     return (
         Outcome.DIVERGED,

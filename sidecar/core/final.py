@@ -33,8 +33,8 @@ def judge_session(
     """The session's final verdict.
 
     A state that does not pass stays the verdict; continuations are then further evidence only.
-    DIVERGED in any mode is DIVERGED. Otherwise the recorded future, where enough of it is
-    identical, decides alone; else any near-tie, unmeasured difference or lack of a comparison is
+    DIVERGED in any mode is DIVERGED. Otherwise the recorded future, where enough of it (or all of
+    it to the session's end) is identical, decides alone; else any near-tie, unmeasured difference or lack of a comparison is
     INCOMPARABLE. An unseeded session was scored, not compared: `settings.unseeded` says what a
     plausible score is worth. A session that was not chosen keeps its verdict on memory; the
     worker's needs at least one that was.
@@ -67,30 +67,41 @@ def judge_session(
 def _decide(
     results: Sequence[ContinuationResult], settings: ContinuationSettings, state: Verdict
 ) -> tuple[Verdict, str]:
-    """The verdict of a session whose memory passed, and a reason that no finding gives yet."""
+    """The verdict of a session whose memory passed, and a reason that no finding gives yet.
+
+    The first rule that holds decides.
+    """
     outcomes = {result.continuation.outcome for result in results}
-    if Outcome.DIVERGED in outcomes:
-        return Verdict.DIVERGED, ""
-    recorded = sum(
-        result.continuation.compared
-        for result in results
-        if result.mode is Mode.RECORDED and result.continuation.outcome is Outcome.IDENTICAL
+    recorded = [each.continuation for each in results if each.mode is Mode.RECORDED]
+    same = [each for each in recorded if each.outcome is Outcome.IDENTICAL]
+    replayed = any(
+        each.continuation.outcome is Outcome.IDENTICAL and each.mode is not Mode.RECORDED
+        for each in results
     )
-    if recorded and recorded >= settings.enough_recorded_tokens:
-        return state, ""
-    if outcomes & {Outcome.NEAR_TIE, Outcome.UNMEASURED, Outcome.IMPLAUSIBLE}:
-        return Verdict.INCOMPARABLE, ""
-    if Outcome.IDENTICAL in outcomes:
-        return state, ""
-    if Outcome.PLAUSIBLE in outcomes:
-        if settings.unseeded is UnseededRule.SCORED_PASS:
-            return state, ""
-        return Verdict.INCOMPARABLE, "sampled without a known seed: scored, not compared"
-    if outcomes == {Outcome.NOT_CHOSEN}:
-        return state, ""
+    enough = any(
+        each.ended_alike or each.compared >= settings.enough_recorded_tokens for each in same
+    )
+    scored = Outcome.PLAUSIBLE in outcomes
+    trusted = scored and settings.unseeded is UnseededRule.SCORED_PASS
     reasons = [each.continuation.reason for each in results if each.continuation.reason]
-    return Verdict.INCOMPARABLE, "no continuation was compared: " + (
-        "; ".join(reasons) or "none was given"
+    if same:
+        reasons.append(
+            f"only {max(each.compared for each in same)} recorded tokens, "
+            f"{settings.enough_recorded_tokens} would be enough"
+        )
+    doubtful = outcomes & {Outcome.NEAR_TIE, Outcome.UNMEASURED, Outcome.IMPLAUSIBLE}
+    rules = (
+        (Outcome.DIVERGED in outcomes, Verdict.DIVERGED, ""),
+        (enough, state, ""),
+        (bool(doubtful), Verdict.INCOMPARABLE, ""),
+        (replayed or trusted, state, ""),
+        (scored, Verdict.INCOMPARABLE, "sampled without a known seed: scored, not compared"),
+        (Outcome.NOT_CHOSEN in outcomes, state, ""),
+    )
+    lack = "its continuation was not compared: " + ("; ".join(reasons) or "none was given")
+    return next(
+        ((verdict, reason) for holds, verdict, reason in rules if holds),
+        (Verdict.INCOMPARABLE, lack),
     )
 
 
