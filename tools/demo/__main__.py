@@ -4,20 +4,17 @@ RESUMED_EXACT and the second KV_MISMATCH.
 """
 
 import json
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from tempfile import mkdtemp
 
 from tools.demo import machine, processes
 from tools.demo.criu import find_criu
 from tools.demo.engine import Engine, engine_python, small_model, start_engine
 from tools.demo.errors import CriuUnavailableError, DemoError
-from tools.demo.places import cache_folder, free_port
+from tools.demo.places import free_port, scratch_folder
 from tools.demo.report import progress, show_table
 from tools.demo.rounds import (
     WORKER,
@@ -42,18 +39,6 @@ def choose_stopper() -> Stopper:
         return InPlaceStopper()
     progress(f"CRIU: {criu.binary}")
     return CriuStopper(criu)
-
-
-@contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """On disk, beside the cache: an image has some gigabytes. Removed afterwards."""
-    parent = cache_folder() / "runs"
-    parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(mkdtemp(prefix="demo-", dir=parent))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def start_all(folder: Path, ends: ExitStack) -> tuple[Sidecar, Engine]:
@@ -104,7 +89,7 @@ def play() -> bool:
     with ExitStack() as ends:
         ends.enter_context(machine.io_uring_off())
         ends.enter_context(machine.network_locks_removed())
-        folder = ends.enter_context(scratch_folder())
+        folder = ends.enter_context(scratch_folder("demo-"))
         sidecar, engine = start_all(folder, ends)
         reference = uninterrupted(engine)
         progress(f"reference: {sum(map(len, reference.values()))} tokens without interruption")

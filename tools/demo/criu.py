@@ -30,6 +30,10 @@ class Checkpoint:
     def size_bytes(self) -> int:
         return sum(entry.stat().st_size for entry in self.images.iterdir())
 
+    def discard(self) -> None:
+        """Removes the image; nothing can be restored from it any more."""
+        shutil.rmtree(self.images)
+
 
 @dataclass(frozen=True, slots=True)
 class Criu:

@@ -71,6 +71,11 @@ class Sidecar:
         found = self.command("restored", "--worker", worker, "--mark", mark, "--wait")
         return Verdict(found["verdict"])
 
+    def verdicts(self, worker: str) -> list[Verdict]:
+        """Newest first."""
+        found = self.command("verdicts", "--worker", worker)["verdicts"]
+        return [Verdict(document) for document in found]
+
     def wait_attached(self, worker: str) -> dict[str, Any]:
         """Until the scheduler and all ranks of the worker have attached."""
         return wait_for(lambda: self._whole(worker), f"attached {worker}", ATTACH_TIMEOUT_S, 0.3)

@@ -48,8 +48,8 @@ class Stream:
 
     plan: SessionPlan
     tokens: list[int] = field(default_factory=list)
-    # Monotonic time at which each token arrived.
-    arrivals: list[float] = field(default_factory=list)
+    # Unix time in ns at which each token arrived.
+    arrivals: list[int] = field(default_factory=list)
     request_id: str = ""
     finish_reason: str | None = None
     error: str | None = None
@@ -84,7 +84,7 @@ class Stream:
         for choice in event["choices"]:
             fresh = choice.get("token_ids") or []
             self.tokens += fresh
-            self.arrivals += [time.monotonic()] * len(fresh)
+            self.arrivals += [time.time_ns()] * len(fresh)
             self.finish_reason = choice.get("finish_reason") or self.finish_reason
 
 

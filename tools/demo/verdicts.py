@@ -20,6 +20,11 @@ class Verdict:
         return bool(self.document["final"])
 
     @property
+    def trigger(self) -> str:
+        """What made the sidecar verify."""
+        return str(self.document["trigger"])
+
+    @property
     def compared(self) -> dict[str, int]:
         return dict(self.document["compared"] or {})
 

@@ -1,0 +1,123 @@
+"""A real worker for end-to-end tests: sidecar, vLLM server with the adapter, CRIU."""
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tools.demo.criu import Checkpoint, Criu
+from tools.demo.engine import Engine, engine_python, small_model, start_engine
+from tools.demo.errors import DemoError
+from tools.demo.places import free_port
+from tools.demo.sidecar import PROGRAM, Sidecar, restart_sidecar, start_sidecar
+from tools.demo.streams import SessionPlan, Streams, open_streams
+from tools.demo.verdicts import Verdict
+from tools.demo.waiting import wait_for
+
+NAME = "e2e"
+VERDICT_TIMEOUT_S = 90
+
+
+@dataclass
+class Worker:
+    """Started once, dumped and restored by many tests.
+
+    `folder` takes logs, ledger and maps; `images` takes images, which are large and go as soon
+    as they were restored.
+    """
+
+    criu: Criu
+    folder: Path
+    images: Path
+    sidecar: Sidecar = field(init=False)
+    engine: Engine = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sidecar = start_sidecar(self.folder, {"TOKENWITNESS_SHADOW_EXACTNESS": "exact"})
+
+    def start_engine(self) -> None:
+        """Starts the engine (half a minute) and waits until all of it has attached."""
+        port = free_port()
+        python = engine_python()
+        self.engine = start_engine(
+            python,
+            small_model(python),
+            self.folder / "engine.log",
+            flags=self._flags(port),
+            environment={
+                "TOKENWITNESS_DRILL": "1",
+                "TOKENWITNESS_DRILL_FOLDER": str(self.folder),
+            },
+            port=port,
+        )
+        self.sidecar.wait_attached(NAME)
+
+    def _flags(self, port: int) -> list[str]:
+        command = [str(PROGRAM), "engine-args", "vllm", "--worker", NAME, "--json"]
+        command += ["--sidecar", self.sidecar.grpc_address]
+        command += ["--engine-url", f"http://127.0.0.1:{port}"]
+        printed = subprocess.run(command, capture_output=True, text=True, check=True)
+        return list(json.loads(printed.stdout)["flags"])
+
+    def end(self) -> None:
+        if hasattr(self, "engine"):
+            self.engine.tree.end()
+        self.sidecar.tree.end()
+
+    def open(self, plans: Sequence[SessionPlan]) -> Streams:
+        return open_streams(self.engine.url, self.engine.model, plans)
+
+    def uninterrupted(self, plans: Sequence[SessionPlan]) -> dict[str, list[int]]:
+        """What the plans give when nothing happens to them."""
+        streams = self.open(plans)
+        streams.wait_done()
+        streams.raise_errors()
+        return streams.tokens()
+
+    def marked_dump(self, mark: str) -> Checkpoint:
+        """Mark, dump, mark completed."""
+        self.sidecar.mark(NAME, mark)
+        checkpoint = self.criu.dump(self.engine.tree, self.images / mark)
+        self.sidecar.mark_taken(NAME, mark, str(checkpoint.images))
+        return checkpoint
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        self.criu.restore(checkpoint)
+        checkpoint.discard()
+
+    def restored(self, mark: str) -> Verdict:
+        return self.sidecar.restored(NAME, mark)
+
+    def restart_sidecar(self) -> None:
+        self.sidecar = restart_sidecar(self.sidecar)
+
+    def wait_new_verdict(self, known: int) -> Verdict:
+        """The newest final verdict, once there are more than `known`."""
+
+        def newest() -> Verdict | None:
+            found = self.sidecar.verdicts(NAME)
+            return found[0] if len(found) > known and found[0].final else None
+
+        return wait_for(newest, "a new final verdict", VERDICT_TIMEOUT_S, 0.5)
+
+    def healthy(self) -> bool:
+        try:
+            attached = self.sidecar.wait_attached(NAME)
+        except DemoError:
+            return False
+        return bool(attached) and self.engine.healthy()
+
+
+def plans(test: str, tokens: int = 160) -> tuple[SessionPlan, ...]:
+    """Three sessions that no other test shares a prefix with: two of them share one here."""
+    shared = (
+        f"This is the log of {test}, kept by hand. Every evening somebody writes down what the "
+        "weather was like, which ships passed, how the lamp burned and what was eaten for "
+        "dinner; nothing is left out and nothing is made up. "
+    )
+    return (
+        SessionPlan("greedy", f"The story of {test} begins with", tokens),
+        SessionPlan("shared-greedy", shared + "Monday:", tokens),
+        SessionPlan("shared-seeded", shared + "Tuesday:", tokens, seed=7),
+    )
