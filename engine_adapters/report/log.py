@@ -8,6 +8,7 @@ from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+D = TypeVar("D")
 
 logger = logging.getLogger("tokenwitness")
 
@@ -63,14 +64,14 @@ def error_count() -> int:
     return _tally.errors
 
 
-def never_raises(default: R) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def never_raises(default: D) -> Callable[[Callable[P, R]], Callable[P, R | D]]:
     """Guards a hook that the engine calls: any error is counted, logged once per hook and kind,
     and `default` is returned. KeyboardInterrupt and SystemExit pass: they are the engine's.
     """
 
-    def decorate(hook: Callable[P, R]) -> Callable[P, R]:
+    def decorate(hook: Callable[P, R]) -> Callable[P, R | D]:
         @functools.wraps(hook)
-        def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        def guarded(*args: P.args, **kwargs: P.kwargs) -> R | D:
             try:
                 return hook(*args, **kwargs)
             except (KeyboardInterrupt, SystemExit):

@@ -1,0 +1,279 @@
+"""What goes out next on the stream, and what has to go out again on the next one.
+
+Order on a stream: a sign before anything else; an attestation after all records put before it
+and before those put later; records; a heartbeat each second. Encoding happens here, on the
+thread that sends. A stream is known by its number: what belongs to an older one gets nothing.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tokenwitness.v1 import recorder_pb2 as pb
+from tokenwitness.v1 import types_pb2
+
+from engine_adapters.report.identity import KvGroupSpec
+from engine_adapters.report.log import note_error
+from engine_adapters.report.outbox import Outbox
+from engine_adapters.report.parts import Attested, cut
+from engine_adapters.report.records import HoleRecord, SourceRecord
+from engine_adapters.report.signs import SignSeen
+
+BATCH_BYTES = 256 * 1024
+# gRPC servers refuse messages above 4 MiB unless told otherwise; one larger record would be
+# refused for ever.
+RECORD_BYTES = 4 * 1024 * 1024 - 64 * 1024
+HEARTBEAT_S = 1.0
+# Attestations that wait to be sent or confirmed; the oldest gives way.
+MOST_ATTESTATIONS = 4
+# On a stream that lived on for longer than this, what was sent has arrived: a peer that does
+# not acknowledge its bytes breaks the connection sooner.
+SETTLED_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A sign with where the source stood when it was seen."""
+
+    sign: SignSeen
+    next_seq: int
+    step: int
+    held_attest_id: int
+
+
+@dataclass(slots=True)
+class _Delivery:
+    """How far something got that is not acknowledged by itself: it has arrived once a record
+    that was first sent after it on the same stream is acknowledged.
+    """
+
+    stream: int = 0
+    proof_seq: int = 0
+    sent_at: float = 0.0
+    arrived: bool = False
+
+    def sent(self, stream: int, proof_seq: int, now: float) -> None:
+        self.stream, self.proof_seq, self.sent_at = stream, proof_seq, now
+
+    def acked(self, stream: int, seq: int) -> None:
+        if stream == self.stream and seq >= self.proof_seq:
+            self.arrived = True
+
+    def settle(self, stream: int, now: float) -> None:
+        if stream == self.stream and now - self.sent_at > SETTLED_S:
+            self.arrived = True
+
+
+class _Pending:
+    """An attestation on its way. `barrier`: seq of the first record put after it."""
+
+    def __init__(self, attested: Attested, barrier: int) -> None:
+        self.attested = attested
+        self.barrier = barrier
+        self.delivery = _Delivery()
+        self.parts: Iterator[pb.AttestationPart] | None = None
+
+
+class Outgoing:
+    """Thread safe. `held` tells the attest id that the source is held for, 0 if none;
+    `heartbeat` makes the message. Neither may call back.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        kv_groups: Sequence[KvGroupSpec],
+        *,
+        fingerprint: Callable[[], Mapping[str, str]],
+        held: Callable[[], int],
+        heartbeat: Callable[[], pb.Heartbeat],
+    ) -> None:
+        self._outbox = outbox
+        self._kv_groups = kv_groups
+        self._fingerprint = fingerprint
+        self._held = held
+        self._heartbeat = heartbeat
+        self._lock = threading.Lock()
+        self._stream = 0
+        self._sighting: Sighting | None = None
+        # Where the oldest sign stood that has not arrived: what this memory shares with the
+        # record ends there.
+        self._branch: Sighting | None = None
+        self._sign_delivery = _Delivery()
+        self._pending: deque[_Pending] = deque()
+        self._next_heartbeat = 0.0
+        self.holes_sent = 0
+
+    def add_sign(self, sighting: Sighting) -> None:
+        with self._lock:
+            if self._branch is None or self._sign_delivery.arrived:
+                self._branch = sighting
+            self._sighting = sighting
+            self._sign_delivery = _Delivery()
+            # What was read before the sign answers nothing that is asked after it.
+            self._pending = deque(p for p in self._pending if not p.attested.attest_id >> 63)
+
+    def add_attestation(self, attested: Attested) -> None:
+        with self._lock:
+            self._pending.append(_Pending(attested, self._outbox.next_seq))
+            while len(self._pending) > MOST_ATTESTATIONS:
+                self._pending.popleft()
+
+    def hello_position(self) -> tuple[int, int | None]:
+        """Seq of the next new record, and the step to go with it (None: as it is now). While a
+        sign has not arrived both are as of the sign: the generation that the Hello opens
+        branches off there, not where the source stands by now.
+        """
+        with self._lock:
+            if self._branch is None or self._sign_delivery.arrived:
+                return self._outbox.next_seq, None
+            return self._branch.next_seq, self._branch.step
+
+    def open_stream(self) -> int:
+        """A new stream begins; older ones get nothing more. Its number."""
+        with self._lock:
+            self._stream += 1
+            return self._stream
+
+    def welcomed(self, stream: int, durable: int, now: float) -> None:
+        """The sidecar has everything up to `durable`; the rest is sent again."""
+        with self._lock:
+            if stream != self._stream:
+                return
+            self._outbox.rewind(durable)
+            for pending in self._pending:
+                pending.parts = None
+                pending.delivery = _Delivery(arrived=pending.delivery.arrived)
+            self._next_heartbeat = now + HEARTBEAT_S
+            self._prune()
+
+    def acked(self, stream: int, seq: int) -> None:
+        with self._lock:
+            if stream != self._stream:
+                return
+            seq = self._outbox.ack(seq)
+            self._sign_delivery.acked(stream, seq)
+            for pending in self._pending:
+                pending.delivery.acked(stream, seq)
+            self._prune()
+
+    def beat_soon(self) -> None:
+        """The next heartbeat is due now."""
+        self._next_heartbeat = 0.0
+
+    @property
+    def unsent_bytes(self) -> int:
+        """About how many bytes of records wait to be sent on this stream."""
+        return self._outbox.unsent_weight
+
+    @property
+    def drained(self) -> bool:
+        """Everything was sent on this stream and the records are durable."""
+        with self._lock:
+            waiting = any(p.delivery.stream != self._stream for p in self._pending)
+            return self._outbox.acked + 1 == self._outbox.next_seq and not waiting
+
+    def sign(self, stream: int, now: float) -> pb.AttachRequest | None:
+        """The sign that this stream has to be told of, once."""
+        with self._lock:
+            sighting, delivery = self._sighting, self._sign_delivery
+            if stream != self._stream or sighting is None or delivery.stream == stream:
+                return None
+            if delivery.arrived and not self._is_held(sighting.held_attest_id):
+                return None
+            branch = sighting if delivery.arrived or self._branch is None else self._branch
+            delivery.sent(stream, self._outbox.cursor, now)
+        return pb.AttachRequest(
+            sign=pb.Sign(
+                kind=sighting.sign.kind.encode(),
+                process=sighting.sign.process.encode(),
+                gap_ns=sighting.sign.gap_ns,
+                next_seq=branch.next_seq,
+                step=branch.step,
+                fingerprint=self.fingerprint(),
+                signs_seen=sighting.sign.count,
+                held_attest_id=sighting.held_attest_id,
+            )
+        )
+
+    def next_message(self, stream: int, now: float) -> pb.AttachRequest | None:
+        """What to send next; None: nothing now, or this stream is over."""
+        with self._lock:
+            if stream != self._stream:
+                return None
+            if now >= self._next_heartbeat:
+                self._next_heartbeat = now + HEARTBEAT_S
+                self._settle(now)
+                return pb.AttachRequest(heartbeat=self._heartbeat())
+            pending = next((p for p in self._pending if p.delivery.stream != stream), None)
+            barrier = pending.barrier if pending else None
+            batch = self._outbox.take(BATCH_BYTES, barrier)
+        if batch:
+            return pb.AttachRequest(records=pb.Records(records=self._encode(batch)))
+        return self._next_part(pending, stream, now) if pending else None
+
+    def fingerprint(self) -> types_pb2.Fingerprint:
+        """The environment as it is now, by name."""
+        try:
+            found = self._fingerprint()
+            return types_pb2.Fingerprint(names=list(found), values=[str(v) for v in found.values()])
+        except Exception as error:  # noqa: BLE001 - the caller's function; a stream goes on without it
+            note_error("fingerprint", error)
+            return types_pb2.Fingerprint()
+
+    def _next_part(self, pending: _Pending, stream: int, now: float) -> pb.AttachRequest | None:
+        if pending.parts is None:
+            pending.parts = cut(pending.attested, self._kv_groups)
+        try:
+            part = next(pending.parts)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the sidecar is told
+            note_error("attestation", error)
+            part = pb.AttestationPart(
+                attest_id=pending.attested.attest_id,
+                step=pending.attested.step,
+                last=True,
+                error=f"the attestation could not be encoded: {error}",
+            )
+        if part.last:
+            with self._lock:
+                pending.delivery.sent(stream, self._outbox.cursor, now)
+        return pb.AttachRequest(attestation=part)
+
+    def _encode(self, batch: Sequence[tuple[int, SourceRecord]]) -> list[pb.Record]:
+        messages = []
+        for seq, record in batch:
+            if isinstance(record, HoleRecord):
+                self.holes_sent += 1
+            try:
+                message = record.encode(seq)
+                size = message.ByteSize()
+            except Exception as error:  # noqa: BLE001 - a record that cannot be told is a hole
+                note_error("record", error)
+                message = _hole(seq, record, f"the record could not be encoded: {error}")
+            else:
+                if size > RECORD_BYTES:
+                    message = _hole(seq, record, f"the record has {size} bytes, too many to send")
+            messages.append(message)
+        return messages
+
+    def _is_held(self, attest_id: int) -> bool:
+        return attest_id != 0 and self._held() == attest_id
+
+    def _settle(self, now: float) -> None:
+        self._sign_delivery.settle(self._stream, now)
+        for pending in self._pending:
+            pending.delivery.settle(self._stream, now)
+        self._prune()
+
+    def _prune(self) -> None:
+        """Forgets what has arrived, except what a hold still needs an answer to."""
+        self._pending = deque(
+            p
+            for p in self._pending
+            if not p.delivery.arrived or self._is_held(p.attested.attest_id)
+        )
+
+
+def _hole(seq: int, record: SourceRecord, reason: str) -> pb.Record:
+    return HoleRecord(1, record.step, record.step, reason).encode(seq)
