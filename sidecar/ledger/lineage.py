@@ -1,0 +1,60 @@
+"""Which generation owns which seq. Pure.
+
+A source's history in generation g is made of segments, oldest first: of each ancestor the
+records from its first seq up to where the next younger one branched off.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from .values import Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Seqs `first` <= seq < `end` of one generation; `end` None: to its newest."""
+
+    generation: int
+    first: int
+    end: int | None
+
+    def holds(self, seq: int) -> bool:
+        return seq >= self.first and (self.end is None or seq < self.end)
+
+
+def lineage(generations: Mapping[int, Generation], generation: int) -> tuple[Segment, ...]:
+    """The history of a generation. `generation` is a key of `generations`."""
+    segments: list[Segment] = []
+    end: int | None = None
+    at: int | None = generation
+    while at is not None:
+        each = generations[at]
+        if end is None or each.first_seq < end:
+            segments.append(Segment(at, each.first_seq, end))
+            end = each.first_seq
+        at = each.parent
+    return tuple(reversed(segments))
+
+
+def owner_index(segments: Sequence[Segment], generation: int, seq: int) -> int | None:
+    """Index of the segment that a record belongs to; None: it is not part of this history."""
+    for index, segment in enumerate(segments):
+        if segment.generation == generation and segment.holds(seq):
+            return index
+    return None
+
+
+def futures(generations: Mapping[int, Generation], generation: int) -> tuple[int, ...]:
+    """Older generations that went on from the very point where `generation` branched off,
+    newest first: what they recorded beyond it is the future that was.
+    """
+    found = []
+    branch = generations[generation].first_seq
+    at = generations[generation].parent
+    while at is not None:
+        found.append(at)
+        if generations[at].first_seq < branch:
+            # Older ones left this history earlier: their future is another one.
+            break
+        at = generations[at].parent
+    return tuple(found)
