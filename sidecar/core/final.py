@@ -34,10 +34,10 @@ def judge_session(
 
     A state that does not pass stays the verdict; continuations are then further evidence only.
     DIVERGED in any mode is DIVERGED. Otherwise the recorded future, where enough of it (or all of
-    it to the session's end) is identical, decides alone; else any near-tie, unmeasured difference or lack of a comparison is
-    INCOMPARABLE. An unseeded session was scored, not compared: `settings.unseeded` says what a
-    plausible score is worth. A session that was not chosen keeps its verdict on memory; the
-    worker's needs at least one that was.
+    it to the session's end) is identical, decides alone; else any near-tie, unmeasured difference
+    or lack of a comparison is INCOMPARABLE. An unseeded session was scored, not compared:
+    `settings.unseeded` says what a plausible score is worth. A session that was not chosen keeps
+    its verdict on memory; the worker needs at least one that was.
     """
     findings = _findings(state, results)
     compared = state.compared
