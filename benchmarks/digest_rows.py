@@ -1,6 +1,6 @@
 """How fast rows, tokens and tensors are digested, on one CPU thread or on a device.
 
-    python benchmarks/digest_rows.py --device cpu --output benchmarks/results/digest-rows-cpu.json
+    python -m benchmarks.digest_rows --device cpu --result digest-rows-cpu
 
 Before anything is timed, the vectorised digests are compared with the stock package's.
 `stock_us` is the row digests alone by the `xxhash` package, one call a row (CPU only).
@@ -8,12 +8,11 @@ Before anything is timed, the vectorised digests are compared with the stock pac
 
 import argparse
 import json
-import platform
-from pathlib import Path
 
 import torch
 from torch.utils.benchmark import Measurement, Timer
 
+from benchmarks.results_file import write_result
 from engine_adapters.digest.rows import row_digests, token_digests
 from engine_adapters.digest.spec import split_layers
 from engine_adapters.digest.stock import stock_row_digests
@@ -73,25 +72,23 @@ def tensor_case(kind: str, tensor: torch.Tensor) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--output", type=Path, help="also write the JSON here")
+    parser.add_argument("--result", help="also write benchmarks/results/NAME.json")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     device = torch.device(arguments.device)
     weights = torch.zeros(TENSOR_BYTES, dtype=torch.uint8, device=device).random_()
     matrix = weights.view(torch.bfloat16).view(-1, 4096)
-    result = {
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else platform.machine(),
+    figures: dict[str, object] = {
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
         "torch": torch.__version__,
         "threads": 1,
         "layer_groups": LAYER_GROUPS,
         "tokens": [tokens_case(t, size, device) for size in ROW_BYTES for t in TOKENS],
         "tensors": [tensor_case("contiguous", weights), tensor_case("transposed", matrix.t())],
     }
-    text = json.dumps(result, indent=1)
-    print(text)
-    if arguments.output:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(text + "\n")
+    print(json.dumps(figures, indent=1))
+    if arguments.result:
+        write_result(arguments.result, figures)
 
 
 if __name__ == "__main__":

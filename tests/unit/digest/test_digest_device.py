@@ -22,12 +22,13 @@ def test_rows_of_every_kind_of_length():
 
 
 def test_strided_views_across_chunks():
-    store = random_rows(300, 2, 30, 1600)
+    # Above the chunk of a device, so that it is cut.
+    store = random_rows(500, 2, 30, 1600)
     view = store.cuda().transpose(1, 2)[..., 5:773]
-    assert view.numel() * 1.0 > 8 << 20
     assert torch.equal(row_digests(view).cpu(), row_digests(store.transpose(1, 2)[..., 5:773]))
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_tokens_do_not_wait_for_the_device():
     rows = random_rows(8, 30, 768)
     shares = (8, 8, 7, 7)

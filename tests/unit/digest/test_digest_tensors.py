@@ -121,6 +121,9 @@ def test_conjugate_and_negative_views_are_resolved():
     t = torch.randn(50, dtype=torch.complex64)
     assert tensor_digest(t.conj()) == tensor_digest(t.conj().resolve_conj().clone())
     assert tensor_digest(t.conj().imag) == tensor_digest(-t.imag)
+    lazily = torch._neg_view(torch.arange(50))
+    assert lazily.is_neg()
+    assert tensor_digest(lazily) == tensor_digest(-torch.arange(50))
 
 
 def test_every_flip_changes_the_digest():
