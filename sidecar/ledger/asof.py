@@ -9,7 +9,7 @@ from sidecar.core.events import Witness
 from sidecar.core.scheduler_state import SchedulerState
 
 from . import rows, snapshots
-from .errors import StateNotRecordedError
+from .errors import BoundaryNeverStoodError, StateNotRecordedError
 from .fold import REPLAY_ERRORS, Fold, State, boundary
 from .lineage import lineage, owner_index
 from .registry import SourceLog
@@ -30,7 +30,8 @@ class Point:
     generation: int
     seq: int
     last_id: int
-    replayed_bytes: int = 0
+    # There is a record beyond the point where the replay was to stop.
+    went_on: bool = False
 
 
 class History:
@@ -56,7 +57,9 @@ class History:
         return self._replay(_NO_LIMIT, _NO_LIMIT, _NO_LIMIT, _never, "the newest record")
 
     def scheduler(self, launched: int, committed: int, cut: int) -> Point:
-        """Raises StateNotRecordedError when the record never stood at this boundary."""
+        """Raises BoundaryNeverStoodError, and StateNotRecordedError when the record does not
+        reach so far or has a hole there.
+        """
         asked = f"boundary launched {launched}, committed {committed}"
 
         def beyond(read: Read) -> bool:
@@ -65,13 +68,16 @@ class History:
 
         point = self._replay(launched, committed, cut, beyond, asked)
         found = boundary(point.state)
-        if found != (launched, committed):
-            why = (
-                f"the record stood at launched {found[0]}, committed {found[1]} before it went on "
-                f"(or ended); it never stood at this boundary"
-            )
-            raise self._refusal(asked, why)
-        return point
+        if found == (launched, committed):
+            return point
+        stood = f"launched {found[0]}, committed {found[1]}"
+        broken = getattr(point.state, "broken", None)
+        if broken is not None:
+            raise self._refusal(asked, f"the record has a hole before it: {broken}")
+        if not point.went_on:
+            raise self._refusal(asked, f"the record ends at {stood}")
+        why = f"the record went on from {stood} and never stood at this boundary"
+        raise BoundaryNeverStoodError(self._log.entry.source_id, self._generation, asked, why)
 
     def rank(self, step: int, cut: int) -> Point:
         """After all records up to `step`. Its own step is smaller when the rank recorded none."""
@@ -156,6 +162,7 @@ class History:
     def _advance(self, point: Point, cut: int, stop: Callable[[Read], bool], asked: str) -> Point:
         for read in self._reads(point):
             if stop(read):
+                point.went_on = read.row.kind != RecordKind.HOLE
                 break
             row = read.row
             self._apply(
@@ -163,7 +170,6 @@ class History:
             )
             point.generation, point.last_id = row.generation, row.id
             point.seq = row.seq + row.span - 1
-            point.replayed_bytes += len(row.payload)
         return point
 
     def _apply(self, state: State, read: Read, witness: Witness, asked: str) -> None:

@@ -159,6 +159,10 @@ class StateNotRecordedError(LedgerError):
         super().__init__(f"source {source_id}, generation {generation}, {boundary}: {why}")
 
 
+class BoundaryNeverStoodError(StateNotRecordedError):
+    """The record is whole around this boundary, and it went past it without standing there."""
+
+
 class MarkExistsError(LedgerError):
     def __init__(self, worker: str, name: str) -> None:
         self.worker = worker

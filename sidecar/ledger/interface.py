@@ -40,7 +40,13 @@ class RecordingLedger(Protocol):
     """Taking records in. See sidecar.ledger.recording for what each call promises and raises."""
 
     def source(
-        self, worker: str, incarnation: str, key: SourceKey, description: SourceDescription
+        self,
+        worker: str,
+        incarnation: str,
+        key: SourceKey,
+        description: SourceDescription,
+        *,
+        reason: str = ...,
     ) -> Registration: ...
 
     def sources(self, worker: str | None = None) -> tuple[SourceEntry, ...]: ...
@@ -145,6 +151,9 @@ class Ledger(RecordingLedger, StateLedger, JournalLedger, Protocol):
 
     @property
     def waiting_bytes(self) -> int: ...
+
+    @property
+    def size_bytes(self) -> int: ...
 
     @property
     def lost_tail(self) -> LostTail | None: ...

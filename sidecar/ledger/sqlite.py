@@ -55,6 +55,15 @@ class SqliteLedger(Recording, Journal, Keeping):
         """What was accepted and is not durable."""
         return self._writer.waiting_bytes
 
+    @property
+    def size_bytes(self) -> int:
+        """Size of the file and its write-ahead log on the disk."""
+        sizes = 0
+        for suffix in ("", "-wal"):
+            with suppress(FileNotFoundError):
+                sizes += self.path.with_name(self.path.name + suffix).stat().st_size
+        return sizes
+
     def limit_file(self, max_file_bytes: int | None) -> None:
         """Changes the limit on the file's size; None: only the disk's. Raises LedgerError."""
         self._writer.submit(lambda inside: limit_pages(inside.connection, max_file_bytes)).result(
@@ -115,7 +124,7 @@ def open_ledger(
     """
     settings = LedgerSettings() if settings is None else settings
     if decode is None:
-        from sidecar.wire.codec import decode_payload  # noqa: PLC0415 - only who replays needs it
+        from sidecar.wire.payload import decode_payload  # noqa: PLC0415 - only who replays needs it
 
         decode = decode_payload
     return SqliteLedger(path, settings, open_store(path, settings), decode, clock)

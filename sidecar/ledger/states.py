@@ -26,7 +26,7 @@ class States(LedgerBase):
     ) -> SchedulerState:
         """The scheduler at a boundary; events newer than `cut` are applied as LATE.
 
-        Raises StateNotRecordedError, LedgerCorruptError, UnknownSourceError,
+        Raises BoundaryNeverStoodError, StateNotRecordedError, LedgerCorruptError, UnknownSourceError,
         UnknownGenerationError.
         """
         with self._history(source_id, generation) as history:

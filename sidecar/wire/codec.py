@@ -23,6 +23,7 @@ from sidecar.wire.encode import (
     encode_source,
     encode_worker_verdict,
 )
+from sidecar.wire.payload import decode_payload
 from sidecar.wire.verdicts import decode_mark, decode_worker_verdict
 
 check_name = name
@@ -37,6 +38,7 @@ __all__ = [
     "decode_fingerprint",
     "decode_kv_groups",
     "decode_mark",
+    "decode_payload",
     "decode_record",
     "decode_sampling",
     "decode_source",
