@@ -1,36 +1,10 @@
-"""What operators and orchestrators are shown: marks and sessions in flight, as values."""
+"""What operators are shown of sessions in flight, as values."""
 
 import enum
 from dataclasses import dataclass
 
 from sidecar.core.events import Sampling
 from sidecar.core.sessions import Session
-
-
-class MarkOutcome(enum.IntEnum):
-    UNSPECIFIED = 0
-    PREPARED = 1
-    TAKEN = 2
-    FAILED = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A named boundary. `last_step` is the newest step that the image can hold, 0 until the mark
-    is completed. Times are unix nanoseconds, 0: not yet.
-    """
-
-    name: str
-    worker: str
-    incarnation: str
-    generation: int
-    step: int
-    last_step: int = 0
-    sessions: int = 0
-    made_unix_ns: int = 0
-    completed_unix_ns: int = 0
-    outcome: MarkOutcome = MarkOutcome.PREPARED
-    image: str = ""
 
 
 class SessionOrigin(enum.Enum):

@@ -8,23 +8,9 @@ import numpy as np
 
 from sidecar.core.events import U32, U64
 from sidecar.wire import limits
+from sidecar.wire.errors import MalformedMessage
 
 _NAME = re.compile(r"[A-Za-z0-9._/-]+")
-# Enough of a value to recognise it, not enough to fill a log.
-_SHOWN = 80
-
-
-class MalformedMessage(ValueError):  # noqa: N818 - named by what is wrong
-    """A message that breaks the contract: which field, its value, why."""
-
-    def __init__(self, field: str, value: object, why: str) -> None:
-        shown = repr(value)
-        if len(shown) > _SHOWN:
-            shown = shown[:_SHOWN] + "..."
-        super().__init__(f"{field} is {shown}: {why}")
-        self.field = field
-        self.value = value
-        self.why = why
 
 
 def at_most(field: str, value: int, limit: int) -> int:

@@ -24,7 +24,7 @@ from sidecar.core.events import (
     WeightDigests,
 )
 from sidecar.wire import checks, limits
-from sidecar.wire.checks import MalformedMessage
+from sidecar.wire.errors import MalformedMessage
 
 
 def decode_record(record: recorder_pb2.Record) -> Event:
@@ -210,11 +210,12 @@ def decode_kv_groups(messages: Sequence[types_pb2.KvGroup]) -> tuple[KvGroup, ..
     for message in messages:
         if message.group in groups:
             raise MalformedMessage("kv_groups.group", message.group, "stands there twice")
-        groups[message.group] = _kv_group(message)
+        groups[message.group] = decode_kv_group(message)
     return tuple(groups.values())
 
 
-def _kv_group(message: types_pb2.KvGroup) -> KvGroup:
+def decode_kv_group(message: types_pb2.KvGroup) -> KvGroup:
+    """One KV group, its layers and slots within bounds."""
     group = KvGroup(
         group=message.group,
         block_size=message.block_size,

@@ -1,9 +1,11 @@
 """From the core's values to messages of the contract."""
 
+from typing import Protocol
+
 from tokenwitness.v1 import checkpoint_pb2, types_pb2, verifier_pb2
 
 from sidecar.core.events import Fingerprint, KvGroup, Sampling, SourceKey
-from sidecar.core.status import Mark, SessionOrigin, SessionStatus
+from sidecar.core.status import SessionOrigin, SessionStatus
 from sidecar.core.verdicts import Compared, Finding, SessionVerdict, WorkerVerdict
 
 
@@ -47,7 +49,7 @@ def encode_session_verdict(verdict: SessionVerdict) -> types_pb2.SessionVerdict:
     )
 
 
-def encode_worker_verdict(verdict: WorkerVerdict) -> types_pb2.WorkerVerdict:
+def encode_verdict(verdict: WorkerVerdict) -> types_pb2.WorkerVerdict:
     return types_pb2.WorkerVerdict(
         verification_id=verdict.verification_id,
         worker=verdict.worker,
@@ -69,6 +71,33 @@ def encode_worker_verdict(verdict: WorkerVerdict) -> types_pb2.WorkerVerdict:
         rolled_back_steps=verdict.rolled_back_steps,
         fingerprint_digest=verdict.fingerprint_digest,
     )
+
+
+class Mark(Protocol):
+    """A mark as whoever keeps it has it: fields as in the contract, `outcome` its number."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def worker(self) -> str: ...
+    @property
+    def incarnation(self) -> str: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def last_step(self) -> int: ...
+    @property
+    def sessions(self) -> int: ...
+    @property
+    def made_unix_ns(self) -> int: ...
+    @property
+    def completed_unix_ns(self) -> int: ...
+    @property
+    def outcome(self) -> int: ...
+    @property
+    def image(self) -> str: ...
 
 
 def encode_mark(mark: Mark) -> checkpoint_pb2.Mark:

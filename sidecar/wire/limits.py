@@ -12,8 +12,3 @@ MAX_TENSOR_NAME = 512
 MAX_TEXT = 4096
 MAX_FINGERPRINT_NAMES = 256
 MAX_STEP = (1 << 63) - 1
-# Of one attestation, in all its parts together.
-MAX_PARTS = 4096
-MAX_ATTESTATION_BYTES = 512 << 20
-# Attestations of one source that are received at the same time; the oldest gives way.
-MAX_OPEN_ATTESTATIONS = 4

@@ -4,8 +4,8 @@ from google.protobuf.message import DecodeError
 from tokenwitness.v1 import recorder_pb2
 
 from sidecar.core.events import Event
-from sidecar.wire.checks import MalformedMessage
 from sidecar.wire.decode import decode_record
+from sidecar.wire.errors import MalformedMessage
 
 
 def decode_payload(payload: bytes) -> Event:
