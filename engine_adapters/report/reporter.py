@@ -213,8 +213,8 @@ class SourceReporter:
         self._duties.sign(attest_id, hold=holds, now=time.monotonic())
         self._stream.urgent()
         logger.warning(
-            "this process %s; attesting%s",
-            sign.kind.value.replace("_", " "),
+            "perhaps restored (%s); attesting%s",
+            sign.kind.value,
             " and holding the next step" if holds else "",
         )
 

@@ -19,7 +19,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tokenwitness.v1 import recorder_pb2 as pb
 
@@ -121,7 +121,7 @@ class SignWatch:
         found = self._read()
         used = self._cpu_time()
         kind, still_ns = self._judge(found, gap, window, used - self._cpu_used)
-        self._process, self._cpu_used = found, used
+        self._process, self._cpu_used = _known(found, self._process), used
         sign = None
         if kind is not None:
             self._count += 1
@@ -149,3 +149,13 @@ class SignWatch:
             if ahead > self._suspect_after_ns:
                 return SignKind.STOOD_STILL, ahead
         return None, 0
+
+
+def _known(found: ProcessIdentity, before: ProcessIdentity) -> ProcessIdentity:
+    """What was found; where it could not be read, what was known before."""
+    return replace(
+        found,
+        start_ticks=found.start_ticks or before.start_ticks,
+        boot_id=found.boot_id or before.boot_id,
+        clock_distance_ns=found.clock_distance_ns or before.clock_distance_ns,
+    )

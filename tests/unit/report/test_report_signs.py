@@ -1,0 +1,160 @@
+"""Signs of a restore, with a clock and a process that the test moves."""
+
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine_adapters.report.process import ProcessIdentity, read_process
+from engine_adapters.report.signs import SignKind, SignWatch
+
+MS = 1_000_000
+HERE = ProcessIdentity(pid=7, start_ticks=100, boot_id="b", host="h", clock_distance_ns=10**18)
+
+
+class Machine:
+    def __init__(self) -> None:
+        self.now = 10**12
+        self.cpu = 0
+        self.process = HERE
+        self.reads = 0
+        self.seen = []
+        self.watch = SignWatch(
+            2_000,
+            self.seen.append,
+            read=self._read,
+            clock=lambda: self.now,
+            cpu_time=lambda: self.cpu,
+            cpus=2,
+        )
+
+    def _read(self) -> ProcessIdentity:
+        self.reads += 1
+        return self.process
+
+    def after(self, ms: int, cpu_ms: int = 0):
+        self.now += ms * MS
+        self.cpu += cpu_ms * MS
+        return self.watch.poll()
+
+
+def test_a_busy_process_is_not_looked_at():
+    machine = Machine()
+    before = machine.reads
+    for _ in range(100):
+        assert machine.after(10) is None
+    assert machine.reads == before
+
+
+def test_a_gap_is_looked_into():
+    machine = Machine()
+    before = machine.reads
+    assert machine.after(21) is None
+    assert machine.reads == before + 1
+
+
+@pytest.mark.parametrize(("change", "gap_ms"), [({"start_ticks": 101}, 300), ({"boot_id": "c"}, 0)])
+def test_a_re_created_process_is_a_sign_once(change, gap_ms):
+    machine = Machine()
+    machine.process = replace(HERE, **change)
+    sign = machine.after(300)
+    assert sign.kind is SignKind.RECREATED
+    assert sign.gap_ns == gap_ms * MS
+    assert sign.count == 1
+    assert sign.process == machine.process
+    assert machine.after(300) is None
+    assert machine.seen == [sign]
+
+
+def test_a_clock_that_went_back_is_a_gap():
+    machine = Machine()
+    machine.process = replace(HERE, start_ticks=5)
+    sign = machine.after(-50_000)
+    assert sign.kind is SignKind.RECREATED
+    assert sign.gap_ns == 0
+
+
+def test_standing_still_is_a_sign_only_beyond_the_limit():
+    machine = Machine()
+    assert machine.after(1_999) is None
+    sign = machine.after(2_001)
+    assert sign.kind is SignKind.STOOD_STILL
+    assert sign.gap_ns == 2_001 * MS
+    assert machine.after(30) is None
+
+
+def test_a_gap_in_which_the_process_computed_is_no_sign():
+    # One thread of two processors held Python's lock all the time.
+    assert Machine().after(2_500, cpu_ms=2_500) is None
+
+
+def test_computing_before_the_freeze_does_not_hide_it():
+    # 500 ms of the gap could have been used by both processors before a freeze of two seconds.
+    assert Machine().after(2_500, cpu_ms=1_000).kind is SignKind.STOOD_STILL
+
+
+def test_the_real_clock_running_away_is_a_sign():
+    machine = Machine()
+    machine.process = replace(HERE, clock_distance_ns=HERE.clock_distance_ns + 60_000 * MS)
+    sign = machine.after(30)
+    assert (sign.kind, sign.gap_ns) == (SignKind.STOOD_STILL, 60_000 * MS)
+    machine.process = replace(HERE, clock_distance_ns=HERE.clock_distance_ns - 60_000 * MS)
+    assert machine.after(30) is None
+
+
+def test_what_could_not_be_read_proves_nothing():
+    machine = Machine()
+    machine.process = ProcessIdentity(7, 0, "", "h", 0)
+    assert machine.after(300) is None
+    # Nor does it hide what comes after.
+    machine.process = replace(HERE, start_ticks=101)
+    assert machine.after(300).kind is SignKind.RECREATED
+
+
+def test_the_policy_changes_what_standing_still_is():
+    machine = Machine()
+    machine.watch.suspect_after(500)
+    assert machine.after(600).kind is SignKind.STOOD_STILL
+
+
+def test_nobody_passes_while_a_sign_is_being_looked_at():
+    machine = Machine()
+    looking, go_on, passed = threading.Event(), threading.Event(), threading.Event()
+
+    def slow_read() -> ProcessIdentity:
+        looking.set()
+        assert go_on.wait(5)
+        return replace(HERE, start_ticks=101)
+
+    machine.watch._read = slow_read
+    machine.now += 100 * MS
+    first = threading.Thread(target=machine.watch.poll)
+    first.start()
+    assert looking.wait(5)
+
+    def engine() -> None:
+        machine.watch.poll()
+        assert machine.seen, "passed before the sign was known"
+        passed.set()
+
+    second = threading.Thread(target=engine)
+    second.start()
+    assert not passed.wait(0.05)
+    go_on.set()
+    first.join(5)
+    second.join(5)
+    assert passed.is_set()
+    assert len(machine.seen) == 1
+
+
+def test_the_real_process_is_read_and_nothing_stays_open():
+    open_files = Path("/proc/self/fd")
+    before = len(list(open_files.iterdir()))
+    process = read_process()
+    assert len(list(open_files.iterdir())) == before
+    assert process.pid == os.getpid()
+    assert process.start_ticks > 0
+    assert len(process.boot_id) == 36
+    assert process == replace(read_process(), clock_distance_ns=process.clock_distance_ns)
