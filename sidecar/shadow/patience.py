@@ -32,6 +32,11 @@ class Patience:
             self._last = self._loop.time()
             self._timeout.reschedule(min(self._end, self._last + self._stall_s))
 
+    def pause(self) -> None:
+        """Until `alive`, only the whole exchange is bounded: we wait, not the engine."""
+        if not self._timeout.expired():
+            self._timeout.reschedule(self._end)
+
     async def __aenter__(self) -> Self:
         await self._timeout.__aenter__()
         return self

@@ -213,10 +213,10 @@ class VllmHttpEngine:
                 stop=stop_after_attempt(self._settings.attempts),
                 wait=wait_random_exponential(multiplier=0.2, max=2.0),
                 retry=retry_if_exception(_never_taken),
+                before_sleep=lambda _state: patience.pause(),
                 reraise=True,
             ):
                 with attempt:
-                    # Waits between attempts are no silence of the engine's.
                     patience.alive()
                     response = await self._client.send(request, stream=True)
                     if response.status_code != httpx.codes.OK:
