@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Group
@@ -14,10 +14,11 @@ from sidecar.cli.client import SidecarClient
 from sidecar.cli.documents import Document
 from sidecar.cli.errors import Failed, NotFound
 from sidecar.cli.exit_codes import Exit
-from sidecar.cli.ledger_stat import statistics
 from sidecar.cli.output import answer, answering, form_of, print_json_line, table
 from sidecar.ledger.errors import LedgerError
-from sidecar.ledger.values import VerifyReport
+
+if TYPE_CHECKING:
+    from sidecar.ledger.values import VerifyReport
 
 app = typer.Typer(no_args_is_help=True, help="Checks, counts and exports the record.")
 
@@ -46,6 +47,9 @@ def verify(path: Ledger, *, as_json: options.Json = False) -> None:
 def stat(path: Ledger, *, as_json: options.Json = False) -> None:
     """Counts what the ledger holds, source by source. Checks nothing."""
     form = form_of(as_json)
+    # Late, like all of the ledger's parts: the other commands should start quickly.
+    from sidecar.cli.ledger_stat import statistics  # noqa: PLC0415
+
     with answering(form):
         _must_exist(path)
         try:
@@ -78,7 +82,7 @@ def _must_exist(path: Path) -> None:
         raise NotFound(f"there is no ledger at {path}; name the file that the sidecar writes")
 
 
-def _verified(path: Path) -> VerifyReport:
+def _verified(path: Path) -> "VerifyReport":
     _must_exist(path)
     # Late: the decoder brings all of the wire contract with it.
     from sidecar.ledger.verify import verify_file  # noqa: PLC0415
@@ -87,7 +91,7 @@ def _verified(path: Path) -> VerifyReport:
     return verify_file(path, decode_payload)
 
 
-def _report_document(path: Path, report: VerifyReport) -> Document:
+def _report_document(path: Path, report: "VerifyReport") -> Document:
     problems = [asdict(problem) | {"fault": problem.fault.value} for problem in report.problems]
     return {
         "path": str(path),
