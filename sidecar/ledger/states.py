@@ -26,8 +26,8 @@ class States(LedgerBase):
     ) -> SchedulerState:
         """The scheduler at a boundary; events newer than `cut` are applied as LATE.
 
-        Raises BoundaryNeverStoodError, StateNotRecordedError, LedgerCorruptError, UnknownSourceError,
-        UnknownGenerationError.
+        Raises BoundaryNeverStoodError, StateNotRecordedError, LedgerCorruptError,
+        UnknownSourceError, UnknownGenerationError.
         """
         with self._history(source_id, generation) as history:
             state = history.scheduler(launched, committed, cut).state

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sidecar.core.events import KvGroup, SourceKey
-from sidecar.core.status import Mark as Mark  # noqa: PLC0414 - whoever uses a ledger finds it here
-from sidecar.core.status import MarkOutcome as MarkOutcome  # noqa: PLC0414 - likewise
 
 
 class RecordKind(enum.IntEnum):
@@ -100,6 +98,31 @@ class Generation:
     reason: str
     opened_unix_ns: int
     cut: int
+
+
+class MarkOutcome(enum.IntEnum):
+    """Same numbers as the wire's MarkOutcome."""
+
+    PREPARED = 1
+    TAKEN = 2
+    FAILED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Fields as in the wire's Mark. `last_step` 0: not completed."""
+
+    name: str
+    worker: str
+    incarnation: str
+    generation: int
+    step: int
+    sessions: int
+    made_unix_ns: int
+    outcome: MarkOutcome = MarkOutcome.PREPARED
+    last_step: int = 0
+    completed_unix_ns: int = 0
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True)
