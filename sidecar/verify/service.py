@@ -1,0 +1,325 @@
+"""The verifications of all workers: one per restore, kept for those who ask later."""
+
+import asyncio
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+
+import structlog
+
+from sidecar.changes import Changes
+from sidecar.core.events import SourceKey
+from sidecar.core.evidence import Missing, StateEvidence, StateJudgement
+from sidecar.core.judge import judge_state
+from sidecar.core.verdicts import Compared, Finding, Verdict, WorkerVerdict
+from sidecar.gate import GatePosition
+from sidecar.identity import RestoreEvidence
+from sidecar.ledger.errors import LedgerError
+from sidecar.ledger.values import Mark, StoredVerdict
+from sidecar.ports import (
+    Continuation,
+    RestoreNotice,
+    UnknownVerificationError,
+    VerificationHost,
+    WaitFor,
+)
+from sidecar.registry import WorkerRuntime
+from sidecar.verify.continuation import ContinuationPlan
+from sidecar.verify.run import Run, Runner, RunSettings, Scope
+from sidecar.wire import codec
+
+_log = structlog.get_logger(__name__)
+
+# Verifications kept in memory to be waited for; older ones are in the ledger.
+KEPT_RUNS = 256
+
+
+class VerificationService:
+    """Starts, joins and remembers verifications. Implements `ports.Verifier`."""
+
+    def __init__(
+        self,
+        host: VerificationHost,
+        settings: RunSettings,
+        plan: ContinuationPlan,
+        *,
+        default_deadline_s: float,
+        unix_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._host = host
+        self._unix_ns = unix_ns
+        self._default_deadline_s = default_deadline_s
+        self._runner = Runner(host, settings, plan, unix_ns=unix_ns, on_verdict=self._keep)
+        self._runs: OrderedDict[str, Run] = OrderedDict()
+        self._changes = Changes()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def on_sign(
+        self, worker: WorkerRuntime, generation: int, source: SourceKey, notice: RestoreNotice
+    ) -> None:
+        """Starts the verification of this restore, or adds a source to the one that runs."""
+        del source
+        run = self._newest(worker.name)
+        if run is not None and run.worker is worker and run.generation == generation:
+            # A source that signs after memory was judged must not wait for ever.
+            self._runner.release(run)
+            return
+        if run is not None and _waits_for_restore(run, worker):
+            # The orchestrator's hook came first; what it asked for begins now.
+            run.generation = generation
+            run.scope = Scope.RESTORE
+            self._launch(run)
+            return
+        self._begin(
+            worker,
+            generation,
+            Scope.RESTORE,
+            trigger=notice.evidence,
+            mark=None,
+            deadline_s=self._default_deadline_s,
+            continuation=Continuation.REPLAY,
+            claimed=False,
+        )
+
+    def on_restart(self, worker: WorkerRuntime, old: str, new: str) -> None:
+        """Judges what the old life left behind."""
+        self._spawn(self._judge_restart(worker, old, new))
+
+    def start(
+        self,
+        worker: WorkerRuntime,
+        trigger: RestoreEvidence,
+        *,
+        mark: Mark | None,
+        deadline_s: float,
+        continuation: Continuation,
+    ) -> str:
+        """Starts a verification, or names the running one of the same restore; returns its id.
+
+        A hook claims the verification that a sign of the same restore has started, once, and
+        has it judged against the mark that it names.
+        """
+        run = self._newest(worker.name)
+        hook = trigger is RestoreEvidence.HOOK
+        if hook and run is not None and _is_unclaimed_restore(run, worker):
+            return self._claim(run, mark)
+        if hook and mark is not None and mark.incarnation != worker.incarnation:
+            return self._claim_restart(worker, mark)
+        return self._begin(
+            worker,
+            worker.generation,
+            Scope.CHECK,
+            trigger=trigger,
+            mark=mark,
+            deadline_s=deadline_s,
+            continuation=continuation,
+            claimed=True,
+        ).id
+
+    async def wait(
+        self, worker: str, verification_id: str | None, *, timeout_s: float, wait_for: WaitFor
+    ) -> WorkerVerdict | None:
+        """The verdict; None, or one that is not final, when `timeout_s` ended first.
+
+        Raises:
+            UnknownVerificationError: no such verification of this worker.
+
+        """
+        run = self._runs.get(verification_id) if verification_id else self._newest(worker)
+        if run is None or run.worker.name != worker:
+            raise UnknownVerificationError(worker, verification_id)
+
+        def known() -> bool:
+            return run.final or (wait_for is WaitFor.STATE and run.state_known)
+
+        await self._changes.wait(known, timeout_s)
+        return run.verdict
+
+    async def close(self) -> None:
+        """Ends running verifications without a verdict; they are not in the ledger then."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _begin(
+        self,
+        worker: WorkerRuntime,
+        generation: int,
+        scope: Scope,
+        *,
+        trigger: RestoreEvidence,
+        mark: Mark | None,
+        deadline_s: float,
+        continuation: Continuation,
+        claimed: bool,
+    ) -> Run:
+        run = Run(
+            id=uuid.uuid4().hex,
+            worker=worker,
+            generation=generation,
+            scope=scope,
+            trigger=trigger,
+            mark=mark,
+            continuation=continuation,
+            deadline_s=deadline_s,
+            noticed_unix_ns=self._unix_ns(),
+            claimed=claimed,
+            tokens_at_notice=worker.live.committed_tokens,
+        )
+        self._remember(run)
+        self._launch(run)
+        return run
+
+    def _remember(self, run: Run) -> None:
+        self._runs[run.id] = run
+        while len(self._runs) > KEPT_RUNS:
+            self._runs.popitem(last=False)
+
+    def _launch(self, run: Run) -> None:
+        if run.task is not None:
+            run.task.cancel()
+        run.tokens_at_notice = run.worker.live.committed_tokens
+        run.task = self._spawn(self._execute(run))
+
+    async def _execute(self, run: Run) -> None:
+        try:
+            await self._runner.execute(run)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - nothing may leave the worker held
+            # Whatever went wrong in here, the worker is not left held and nothing passes.
+            _log.exception("verification_failed", worker=run.worker.name, verification=run.id)
+            run.judgement = _failed(error)
+            self._runner.conclude(run)
+            self._runner.release(run)
+
+    def _claim(self, run: Run, mark: Mark | None) -> str:
+        run.claimed = True
+        if mark is not None:
+            self._runner.judge_against(run, mark)
+            if run.final:
+                self._runner.conclude(run)
+        return run.id
+
+    def _claim_restart(self, worker: WorkerRuntime, mark: Mark) -> str:
+        """The mark is of another life: the worker was started anew, not restored."""
+        run = self._restart_run(worker, claimed=True)
+        run.mark = mark
+        self._remember(run)
+        run.task = self._spawn(self._judge_other_life(run, mark.incarnation))
+        return run.id
+
+    async def _judge_restart(self, worker: WorkerRuntime, old: str, new: str) -> None:
+        if old == new:
+            run = self._restart_run(worker, claimed=False)
+            self._remember(run)
+            run.judgement = _source_restarted()
+            run.evidence = None
+            self._runner.conclude(run)
+            return
+        reader = self._runner.reader(worker)
+        evidence = await asyncio.to_thread(reader.restarted, old, new, worker.ranks)
+        if _was_idle(evidence):
+            # Nobody lost anything: a plain restart is no restore and needs no verdict.
+            _log.info("worker_restarted_idle", worker=worker.name, old=old, new=new)
+            self._host.set_gate(worker, worker.generation, GatePosition.OPEN, "")
+            return
+        run = self._restart_run(worker, claimed=False)
+        self._remember(run)
+        self._conclude_restart(run, evidence)
+
+    def _restart_run(self, worker: WorkerRuntime, *, claimed: bool) -> Run:
+        return Run(
+            id=uuid.uuid4().hex,
+            worker=worker,
+            generation=worker.generation,
+            scope=Scope.RESTORE,
+            trigger=RestoreEvidence.RESTARTED,
+            mark=None,
+            continuation=Continuation.SKIP,
+            deadline_s=self._default_deadline_s,
+            noticed_unix_ns=self._unix_ns(),
+            claimed=claimed,
+        )
+
+    async def _judge_other_life(self, run: Run, old: str) -> None:
+        reader = self._runner.reader(run.worker)
+        evidence = await asyncio.to_thread(
+            reader.restarted, old, run.worker.incarnation, run.worker.ranks
+        )
+        self._conclude_restart(run, evidence)
+
+    def _conclude_restart(self, run: Run, evidence: StateEvidence) -> None:
+        run.evidence = evidence
+        run.judgement = judge_state(evidence)
+        run.state_judged_unix_ns = self._unix_ns()
+        self._runner.conclude(run)
+        # The new life has nothing of the old one's memory: it is cold, not wrong.
+        self._host.set_gate(run.worker, run.generation, GatePosition.OPEN, "")
+
+    def _newest(self, worker: str) -> Run | None:
+        return next((r for r in reversed(self._runs.values()) if r.worker.name == worker), None)
+
+    def _keep(self, run: Run, verdict: WorkerVerdict) -> None:
+        """Stores, publishes and wakes: called for every verdict of a run, final or not."""
+        stored = StoredVerdict(
+            worker=run.worker.name,
+            verification_id=run.id,
+            unix_ns=self._unix_ns(),
+            payload=codec.encode_verdict(verdict).SerializeToString(),
+        )
+        try:
+            self._host.ledger.put_verdict(stored)
+        except LedgerError as error:
+            _log.error("verdict_not_stored", worker=run.worker.name, error=str(error))
+        self._host.publish(verdict)
+        self._changes.notify()
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _was_idle(evidence: StateEvidence) -> bool:
+    """Whether the old life certainly had no user's session in flight."""
+    expected = evidence.expected
+    if isinstance(expected, Missing) or expected.broken is not None:
+        return False
+    return all(s.session_id in evidence.ignored_sessions for s in expected.sessions.values())
+
+
+def _is_unclaimed_restore(run: Run, worker: WorkerRuntime) -> bool:
+    """Whether a sign started this run for the worker's present restore and no hook has come."""
+    return (
+        run.worker is worker
+        and not run.claimed
+        and run.scope is Scope.RESTORE
+        and run.generation == worker.generation
+    )
+
+
+def _waits_for_restore(run: Run, worker: WorkerRuntime) -> bool:
+    """Whether a hook announced a restore of this worker whose sign had not come yet."""
+    return (
+        run.worker is worker
+        and run.trigger is RestoreEvidence.HOOK
+        and run.scope is Scope.CHECK
+        and not run.state_known
+    )
+
+
+def _failed(error: Exception) -> StateJudgement:
+    finding = Finding(
+        Verdict.INCOMPARABLE, f"the verification itself failed: {type(error).__name__}: {error}"
+    )
+    return StateJudgement(Verdict.INCOMPARABLE, (finding,), (), Compared())
+
+
+def _source_restarted() -> StateJudgement:
+    finding = Finding(
+        Verdict.RESTARTED, "a source of the worker was started anew inside the same worker"
+    )
+    return StateJudgement(Verdict.RESTARTED, (finding,), (), Compared())
