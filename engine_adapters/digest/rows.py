@@ -11,6 +11,7 @@ import torch
 
 from engine_adapters.digest.errors import LayersError, RowsError
 from engine_adapters.digest.spec import LAYER_ODD, check_layers
+from engine_adapters.digest.stock import stock_row_digests
 from engine_adapters.digest.words import mix64
 from engine_adapters.digest.xxh3_constants import constants
 from engine_adapters.digest.xxh3_long import hash_long
@@ -80,7 +81,14 @@ def token_digests(
     """Digests of tokens from their rows: `fold_tokens(row_digests(rows), ...)`.
 
     uint8[tokens, layers, row_bytes] to int64[tokens, len(digest_layers)]; raises as both do.
+    Rows of the CPU that lie together are hashed by the `xxhash` package, which is several times
+    faster there and gives the same bits (benchmarks/digest_rows.py measures both).
     """
+    on_cpu = rows.device.type == "cpu" and rows.dtype == torch.uint8
+    if on_cpu and rows.is_contiguous() and rows.numel():
+        shape = rows.shape[:-1]
+        digests = stock_row_digests(rows.view(shape.numel(), -1)).view(shape)
+        return fold_tokens(digests, layers, digest_layers)
     return fold_tokens(row_digests(rows), layers, digest_layers)
 
 
