@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Installs what the demo and the tests need from the machine's own distribution: Python's venv
-# and nft (CRIU's network lock). Does nothing where they are there, and says what is missing
-# where it cannot install it.
+# Installs what the demo and the tests need from the machine's own distribution: Python with
+# venv, and nft (CRIU's network lock). Does nothing where they are there, and says what is
+# missing where it cannot install it.
 set -euo pipefail
 
 missing=()
-python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
+command -v "${PYTHON:-python3}" >/dev/null || missing+=(python3)
+"${PYTHON:-python3}" -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 [ -n "$(command -v nft || ls /usr/sbin/nft 2>/dev/null)" ] || missing+=(nftables)
 [ ${#missing[@]} -eq 0 ] && exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
