@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from engine_adapters.report.log import never_raises
 from engine_adapters.vllm.kv_groups import attention_shape, layer_numbers
 from engine_adapters.vllm.layouts import parts_of
 from engine_adapters.vllm.rank_tables import RankTables
@@ -22,13 +23,14 @@ FOLDER_VARIABLE = "TOKENWITNESS_DRILL_FOLDER"
 
 
 class KvMapWriter:
-    """Writes the map of one rank. OSError if the folder cannot be written."""
+    """Writes the map of one rank. What goes wrong is logged: attesting matters more."""
 
     def __init__(self, folder: Path, rank: int, groups: list[dict[str, Any]]) -> None:
         self._path = folder / f"kv-map-{rank}.json"
         self._rank = rank
         self._groups = groups
 
+    @never_raises(None)
     def write(self, step: int, tables: RankTables) -> None:
         document = {
             "pid": os.getpid(),
@@ -40,9 +42,9 @@ class KvMapWriter:
                     "session_id": name,
                     "kv_group": group["kv_group"],
                     "positions": written,
-                    "blocks": _blocks(tables, index, row, written),
+                    "blocks": _blocks(tables, group["kv_group"], row, written),
                 }
-                for index, group in enumerate(self._groups)
+                for group in self._groups
                 for row, name, written in tables.live()
             ],
         }
