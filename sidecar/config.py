@@ -154,7 +154,9 @@ class Settings(BaseSettings):
     )
 
     heartbeat_timeout_ms: Milliseconds = Field(
-        5_000, description="A source silent for longer counts as gone, milliseconds."
+        4_000,
+        description="A source silent for longer counts as gone, milliseconds. Adapters send a "
+        "heartbeat each second and wait 5 s for an answer to their first message.",
     )
     silent_close_ms: Milliseconds = Field(
         3_600_000,
@@ -175,12 +177,6 @@ class Settings(BaseSettings):
         le=1024 * 1024 * 1024,
         description="Bytes of one source that may wait to become durable before its stream is "
         "read no further.",
-    )
-    max_attestation_bytes: int = Field(
-        1024 * 1024 * 1024,
-        ge=1024 * 1024,
-        le=64 * 1024 * 1024 * 1024,
-        description="Largest attestation of one source that is assembled in memory, bytes.",
     )
     watchers_limit: int = Field(32, ge=1, le=4096, description="Watch streams open at once.")
     watcher_queue: int = Field(

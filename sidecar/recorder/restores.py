@@ -1,0 +1,196 @@
+"""Opening generations: what happens at the moment in which a restore is noticed.
+
+A worker's sources report one restore separately. The rule that makes one generation of it:
+
+- A source that has already signed for the worker's newest generation, or signs later than
+  `join_window_s` after that was opened, opens the next one.
+- Any other source joins the newest one.
+
+Too many generations are harmless (each is verified); too few would let one verdict stand for
+two restores, so every doubt opens one.
+"""
+
+from collections.abc import Callable
+
+import structlog
+
+from sidecar.core.events import SourceKind
+from sidecar.gate import GateBoard
+from sidecar.identity import RestoreEvidence, SignKind, SignSeen
+from sidecar.ledger.errors import LedgerError
+from sidecar.ledger.interface import Ledger
+from sidecar.metrics import Metrics
+from sidecar.ports import RestoreListener, RestoreNotice
+from sidecar.recorder.errors import RefusalCause, StreamRefusedError
+from sidecar.recorder.opening import Opening
+from sidecar.registry import Registry, SourceRuntime, WorkerRuntime
+
+_log = structlog.get_logger(__name__)
+
+
+def next_generation(
+    worker: WorkerRuntime, source: SourceRuntime, *, now: float, join_window_s: float
+) -> int:
+    """The generation that a source's restore belongs to. Pure."""
+    newest_is_recent = now - worker.generation_opened_at <= join_window_s
+    if source.generation < worker.generation and newest_is_recent:
+        return worker.generation
+    return worker.generation + 1
+
+
+def is_known_sign(source: SourceRuntime, sign: SignSeen) -> bool:
+    """Whether a Sign tells of a restore that has opened its generation already.
+
+    So it is when the Hello that came before it did (the source may have counted the sign only
+    after it sent the Hello), or when the same Sign is sent again over a new stream.
+    """
+    if not source.process.same_process(sign.process):
+        return False
+    return source.awaits_sign or source.last_sign == sign.signs_seen
+
+
+class Restores:
+    """Turns a noticed restore into a closed gate, cuts, a generation and a verification."""
+
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        gates: GateBoard,
+        ledger: Ledger,
+        listener: RestoreListener,
+        metrics: Metrics,
+        unix_ns: Callable[[], int],
+        join_window_s: float,
+    ) -> None:
+        self._registry = registry
+        self._gates = gates
+        self._ledger = ledger
+        self._listener = listener
+        self._metrics = metrics
+        self._unix_ns = unix_ns
+        self._join_window_s = join_window_s
+
+    def signed(self, worker: WorkerRuntime, source: SourceRuntime, sign: SignSeen) -> None:
+        """A source sent a Sign.
+
+        Raises:
+            StreamRefusedError: the ledger could not open the generation.
+
+        """
+        evidence = (
+            RestoreEvidence.PROCESS_RECREATED
+            if sign.kind is SignKind.PROCESS_RECREATED
+            else RestoreEvidence.STOOD_STILL
+        )
+        known = is_known_sign(source, sign)
+        source.held_attest_id = sign.held_attest_id
+        source.expects_push = True
+        source.hold_seen = False
+        why = f"{source.key}: {evidence.replace('_', ' ')}"
+        if sign.gap_ns:
+            why += f" for {sign.gap_ns / 1e9:.3f} s"
+        self._metrics.signs.labels(worker.name, evidence.value).inc()
+        if not known:
+            source.process, source.signs_seen = sign.process, sign.signs_seen
+            self.open(worker, source, next_seq=sign.next_seq, why=why)
+        # After the generation was opened: what was recorded until then is kept beside it. A new
+        # sign without a fingerprint leaves none, so that it cannot be taken for an equal one.
+        if sign.fingerprint or not known:
+            source.fingerprint = sign.fingerprint
+        source.awaits_sign = False
+        source.last_sign = sign.signs_seen
+        self._notify(worker, source, evidence, why, sign)
+
+    def reattached(
+        self, worker: WorkerRuntime, source: SourceRuntime, *, next_seq: int, why: str
+    ) -> None:
+        """A source's Hello showed a restore.
+
+        Raises:
+            StreamRefusedError: the ledger could not open the generation.
+
+        """
+        source.awaits_sign = True
+        source.last_sign = None
+        self._metrics.signs.labels(worker.name, RestoreEvidence.REATTACH.value).inc()
+        self.open(worker, source, next_seq=next_seq, why=why)
+        self._notify(worker, source, RestoreEvidence.REATTACH, why, None)
+
+    def resume(self, worker: WorkerRuntime, source: SourceRuntime) -> None:
+        """A restore was noticed by a sidecar before this one and never judged."""
+        self._notify(worker, source, RestoreEvidence.REATTACH, worker.unjudged, None)
+
+    def open(
+        self, worker: WorkerRuntime, source: SourceRuntime, *, next_seq: int, why: str
+    ) -> None:
+        """Opens, or joins, the generation for one source. It happens at once: nobody sees a
+        worker that is restored and whose gate is open.
+
+        Raises:
+            StreamRefusedError: the ledger did not take it.
+
+        """
+        generation = next_generation(
+            worker, source, now=self._registry.now(), join_window_s=self._join_window_s
+        )
+        if generation > worker.generation:
+            self._begin(worker, generation, why)
+        first_seq = min(next_seq, source.received_seq + 1)
+        rolled_back = source.received_seq - (first_seq - 1)
+        source.generation = generation
+        source.first_seq = first_seq
+        source.received_seq = first_seq - 1
+        source.durable_seq = min(source.durable_seq, first_seq - 1)
+        if rolled_back:
+            source.recorded_step = 0
+        if rolled_back and source.key.kind is SourceKind.SCHEDULER:
+            worker.live.stale = f"went back by {rolled_back} records"
+        opening = Opening(why, source.process, source.signs_seen)
+        self.write_generations(source, first_seq=first_seq, opening=opening)
+        worker.changes.notify()
+        _log.warning(
+            "restore_noticed",
+            worker=worker.name,
+            source=str(source.key),
+            generation=generation,
+            first_seq=first_seq,
+            rolled_back_records=rolled_back,
+            why=why,
+        )
+
+    def write_generations(self, source: SourceRuntime, *, first_seq: int, opening: Opening) -> None:
+        """Brings the ledger's count of this source to its generation, which other sources may
+        have raised by several.
+
+        Raises:
+            StreamRefusedError: the ledger did not take it.
+
+        """
+        newest = max(entry.generation for entry in self._ledger.generations(source.source_id))
+        text = opening.encode()
+        for number in range(newest + 1, source.generation + 1):
+            try:
+                self._ledger.open_generation(source.source_id, number, first_seq, text)
+            except LedgerError as error:
+                raise StreamRefusedError(RefusalCause.LEDGER, str(error)) from error
+
+    def _begin(self, worker: WorkerRuntime, generation: int, why: str) -> None:
+        worker.generation = generation
+        worker.generation_opened_at = self._registry.now()
+        worker.noticed_unix_ns = self._unix_ns()
+        self._gates.suspect(worker.name, generation, f"restore {generation} is not judged: {why}")
+        for source in worker.sources.values():
+            source.cut = self._ledger.cut(source.source_id)
+            source.recorded_fingerprint = source.fingerprint
+
+    def _notify(
+        self,
+        worker: WorkerRuntime,
+        source: SourceRuntime,
+        evidence: RestoreEvidence,
+        why: str,
+        sign: SignSeen | None,
+    ) -> None:
+        notice = RestoreNotice(evidence=evidence, why=why, unix_ns=self._unix_ns(), sign=sign)
+        self._listener.on_sign(worker, source.generation, source.key, notice)
