@@ -1,5 +1,6 @@
 """`tokenwitness doctor`: everything that can be wrong before the first checkpoint."""
 
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,16 @@ from sidecar.cli.output import answer, form_of
 from sidecar.cli.probe import Machine, Probe
 from sidecar.cli.verdicts import AnyWorker
 
+
+class Checkpointer(Enum):
+    CRIU = "criu"
+    OTHER = "other"
+
+
+Take = Annotated[
+    Checkpointer,
+    typer.Option("--checkpoint-by", help="What takes the checkpoints; `other` needs no CRIU."),
+]
 Criu = Annotated[str, typer.Option("--criu", help="CRIU's name or path.")]
 EnginePython = Annotated[
     str | None,
@@ -47,6 +58,7 @@ _STYLES = {State.OK: "green", State.WARN: "yellow", State.FAIL: "bold red"}
 def doctor(
     *,
     worker: AnyWorker = "",
+    checkpoint_by: Take = Checkpointer.CRIU,
     criu: Criu = "criu",
     engine_python: EnginePython = None,
     ledger: LedgerPath = Path("tokenwitness.ledger"),
@@ -57,6 +69,7 @@ def doctor(
     """Checks machine, engine and sidecar, and says the remedy. Status 1 if a check failed."""
     checks = examine(
         Machine(),
+        checkpointer=checkpoint_by,
         criu=criu,
         engine_python=engine_python,
         address=sidecar,
@@ -74,6 +87,7 @@ def doctor(
 def examine(
     probe: Probe,
     *,
+    checkpointer: Checkpointer,
     criu: str,
     engine_python: str | None,
     address: str,
@@ -82,8 +96,9 @@ def examine(
     worker: str,
 ) -> list[Check]:
     """All checks, in the order in which to remedy them."""
+    by_criu = checkpointer is Checkpointer.CRIU
     return [
-        *machine_checks(probe, criu),
+        *(machine_checks(probe, criu) if by_criu else ()),
         *engine_checks(probe, engine_python),
         *sidecar_checks(
             probe, address=address, http_address=http_address, ledger=ledger, worker=worker

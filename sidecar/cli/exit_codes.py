@@ -18,6 +18,7 @@ class Exit(IntEnum):
     PRECONDITION = 6
     ALREADY_EXISTS = 7
     REFUSED = 8
+    GATE_CLOSED = 9
 
 
 _MEANINGS = {
@@ -31,6 +32,7 @@ _MEANINGS = {
     Exit.PRECONDITION: "The worker is not attached, or not with all its ranks",
     Exit.ALREADY_EXISTS: "A mark of this name exists",
     Exit.REFUSED: "The sidecar refused or failed for another reason; the message says which",
+    Exit.GATE_CLOSED: "The worker's gate is closed (`gate`)",
 }
 
 

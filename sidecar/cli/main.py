@@ -4,6 +4,7 @@ import typer
 
 from sidecar.cli import engine_args, ledger
 from sidecar.cli.doctor import doctor
+from sidecar.cli.gate import gate
 from sidecar.cli.mark import mark
 from sidecar.cli.restored import restored
 from sidecar.cli.serve import serve_command
@@ -25,7 +26,7 @@ app = typer.Typer(
 
 app.command()(doctor)
 app.command(name="serve")(serve_command())
-for _command in (workers, sessions, verdicts, watch, mark, restored, verify):
+for _command in (workers, sessions, verdicts, watch, gate, mark, restored, verify):
     app.command()(_command)
 app.add_typer(engine_args.app, name="engine-args")
 app.add_typer(ledger.app, name="ledger")

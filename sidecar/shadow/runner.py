@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -32,6 +32,11 @@ _KINDS: dict[type[ShadowError], FailureKind] = {
     CacheIsolationBroken: FailureKind.NOT_ISOLATED,
     NothingRead: FailureKind.NOTHING_READ,
 }
+
+_UNTOLD = (
+    "the engine does not tell how many tokens came from its cache"
+    " (vLLM: --enable-prompt-tokens-details), so perhaps nothing restored was read"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +146,8 @@ class _Run:
             )
             _check_cache(completion, replay.mode)
             result = _completed(replay, completion)
+            if replay.mode is ShadowMode.CACHED and completion.cached_tokens is None:
+                result = replace(result, note=f"{result.note}; {_UNTOLD}".lstrip("; "))
         log.debug("shadow_replay_finished", tokens=len(result.tokens))
         return result
 

@@ -231,3 +231,18 @@ def test_export_streams_records_as_lines(sidecar, run):
     assert line["record"]["commit"]["tokens"] == [5, 6]
     assert "launch" not in line["record"]
     assert (sidecar.last("Export").from_step, sidecar.last("Export").to_step) == (2, 0)
+
+
+def test_gate_is_open_closed_or_unknown(sidecar, run):
+    closed = worker_status("closed")
+    closed.gate_open = False
+    closed.gate_reason = "KV_MISMATCH after restore"
+    sidecar.replies["ListWorkers"] = verifier_pb2.ListWorkersResponse(
+        workers=[worker_status("open"), closed]
+    )
+    assert run("gate", "-w", "open", *at(sidecar)).exit_code == 0
+    result = run("gate", "-w", "closed", *at(sidecar))
+    assert result.exit_code == 9
+    assert "KV_MISMATCH after restore" in result.stdout
+    assert run("gate", "-w", "clos", *at(sidecar)).exit_code == 4
+    assert run("gate", "-w", "closed", "--json", *at(sidecar)).json["gate_open"] is False

@@ -1,8 +1,8 @@
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from cli_machine import FakeMachine
 from tokenwitness.v1 import types_pb2, verifier_pb2
 
 from sidecar.cli.check import State
@@ -16,61 +16,8 @@ from sidecar.cli.checks_machine import (
     privileges,
 )
 from sidecar.cli.checks_sidecar import attached
-from sidecar.cli.doctor import examine
+from sidecar.cli.doctor import Checkpointer, examine
 from sidecar.cli.probe import Machine, Ran
-
-ALL_CAPABILITIES = "Name:\tx\nCapEff:\t000001ffffffffff\n"
-
-
-@dataclass
-class FakeMachine:
-    """A machine on which all is well, until a test says otherwise."""
-
-    release: str = "6.18.1-generic"
-    user: int = 0
-    files: dict = field(
-        default_factory=lambda: {
-            "/proc/self/status": ALL_CAPABILITIES,
-            "/proc/sys/kernel/io_uring_disabled": "2\n",
-        }
-    )
-    programs: dict = field(
-        default_factory=lambda: {"criu": "/usr/sbin/criu", "nft": "/usr/sbin/nft"}
-    )
-    runs: dict = field(
-        default_factory=lambda: {
-            "criu --version": Ran(0, "Version: 4.2.1\n"),
-            "criu check": Ran(0, "Looks good.\n"),
-            "nft list": Ran(0, ""),
-        }
-    )
-    busy: str | None = None
-    unwritable: str | None = None
-    listening: bool = True
-
-    def run(self, command, *, timeout_s=20.0):
-        return self.runs.get(" ".join([Path(command[0]).name, *command[1:2]]))
-
-    def read(self, path):
-        return self.files.get(path)
-
-    def find(self, program):
-        return self.programs.get(program)
-
-    def kernel(self):
-        return self.release
-
-    def user_id(self):
-        return self.user
-
-    def accepts(self, host, port):
-        return self.listening
-
-    def may_listen(self, host, port):
-        return self.busy
-
-    def may_write(self, path):
-        return self.unwritable
 
 
 def says(check, state, *words):
@@ -227,6 +174,7 @@ def test_every_rank_has_to_be_attached(workers, wanted, states):
 
 def examined(machine, address, **change):
     given = {
+        "checkpointer": Checkpointer.CRIU,
         "criu": "criu",
         "engine_python": None,
         "address": address,
@@ -295,3 +243,9 @@ def test_command_prints_every_check_and_fails_if_one_failed(run, tmp_path):
     assert shown.exit_code == 1
     assert "fail criu:" in shown.stdout
     assert "-> install CRIU" in " ".join(shown.stdout.split())
+
+
+def test_other_checkpointers_need_no_criu():
+    machine = FakeMachine(programs={}, user=1000)
+    names = examined(machine, "127.0.0.1:1", checkpointer=Checkpointer.OTHER)
+    assert not {"criu", "criu check", "privileges", "io_uring", "nftables"} & set(names)

@@ -110,6 +110,13 @@ async def test_cached_replay_has_no_salt():
     (result,) = await run_shadow(engine, [asked()], ShadowSettings(modes=(ShadowMode.CACHED,)))
     assert engine.calls[0]["cache_salt"] is None
     assert result.cached_tokens == 8
+    assert result.note == ""
+
+
+async def test_cached_replay_says_when_nobody_knows_what_it_read():
+    settings_ = ShadowSettings(modes=(ShadowMode.CACHED,))
+    (result,) = await run_shadow(FakeEngine(), [asked()], settings_)
+    assert "perhaps nothing restored was read" in result.note
 
 
 async def test_cached_replay_that_read_nothing_proves_nothing():
