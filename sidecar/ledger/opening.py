@@ -53,7 +53,7 @@ def _open_locked(path: Path, settings: LedgerSettings, lock: LedgerLock) -> Open
     except sqlite3.Error as error:
         connection.close()
         raise translate(path, error) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except registry.DECODE_ERRORS as error:
         connection.close()
         raise LedgerCorruptError(path, f"control log: {error!r}") from error
     lost = None

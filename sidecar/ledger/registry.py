@@ -7,6 +7,7 @@ the ledger guards it with its lock.
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from . import chain, control
 from .control import Cut
@@ -18,7 +19,7 @@ from .errors import (
     UnknownSourceError,
 )
 from .transaction import Chains
-from .values import Generation, Mark, RecordKind, SourceEntry, StoredRecord
+from .values import Generation, LostTail, Mark, RecordKind, SourceEntry, StoredRecord
 
 # SQLite's integers are signed.
 _MAX_INTEGER = (1 << 63) - 1
@@ -103,12 +104,29 @@ class SourceLog:
         return last
 
 
+_READ = (
+    RecordKind.SOURCE,
+    RecordKind.GENERATION,
+    RecordKind.MARK,
+    RecordKind.CUT,
+    RecordKind.LOST_TAIL,
+)
+
+
+class ControlRow(NamedTuple):
+    id: int
+    kind: int
+    unix_ns: int
+    payload: bytes
+
+
 class Registry:
-    """Sources by id and by name, marks by worker and name."""
+    """Sources by id and by name, marks by worker and name, ends that were lost."""
 
     def __init__(self) -> None:
         self.sources: dict[int, SourceLog] = {}
         self.marks: dict[tuple[str, str], Mark] = {}
+        self.lost: list[LostTail] = []
         self._by_name: dict[tuple[str, str, int, int], int] = {}
 
     def add(self, entry: SourceEntry) -> SourceLog:
@@ -132,31 +150,54 @@ class Registry:
         return None if source_id is None else self.sources[source_id]
 
 
+# What a damaged control record raises when it is decoded.
+DECODE_ERRORS = (ValueError, KeyError, TypeError, AttributeError, UnknownSourceError)
+
+
 def load(connection: sqlite3.Connection) -> tuple[Registry, Chains]:
-    """Raises sqlite3.Error, and ValueError or KeyError for a damaged control log."""
-    registry, chains = Registry(), Chains()
-    read = (RecordKind.SOURCE, RecordKind.GENERATION, RecordKind.MARK, RecordKind.CUT)
-    wanted = ",".join(str(int(kind)) for kind in read)
-    query = f"SELECT kind, unix_ns, payload FROM control WHERE kind IN ({wanted}) ORDER BY id"  # noqa: S608
-    for kind, unix_ns, payload in connection.execute(query):
-        if kind == RecordKind.SOURCE:
-            registry.add(control.source_entry(payload, unix_ns))
-        elif kind == RecordKind.GENERATION:
-            source_id, generation = control.generation_of(payload, unix_ns)
-            registry.log(source_id).add(generation)
-        elif kind == RecordKind.MARK:
-            mark = control.mark_of(payload)
-            registry.marks[mark.worker, mark.name] = mark
-        else:
-            cut = control.cut_of(payload)
-            registry.log(cut.source_id).cut = cut
+    """Raises sqlite3.Error, and one of DECODE_ERRORS for a damaged control log."""
+    registry = Registry()
+    for record in control_rows(connection):
+        take_control(registry, record)
+    chains = Chains()
     newest = connection.execute("SELECT id, chain FROM control ORDER BY id DESC LIMIT 1").fetchone()
     if newest is not None:
         chains.control_id, chains.control_link = newest
-    (chains.record_id,) = connection.execute("SELECT IFNULL(MAX(id), 0) FROM records").fetchone()
-    for log in registry.sources.values():
+    chains.record_id = newest_id(connection, registry)
+    for log in registry.logs():
         _load_tips(connection, log, chains)
     return registry, chains
+
+
+def control_rows(connection: sqlite3.Connection) -> list[ControlRow]:
+    """Those that the registry is made of, in order. Raises sqlite3.Error."""
+    wanted = ",".join(str(int(kind)) for kind in _READ)
+    query = f"SELECT id, kind, unix_ns, payload FROM control WHERE kind IN ({wanted}) ORDER BY id"  # noqa: S608
+    return [ControlRow(*row) for row in connection.execute(query)]
+
+
+def take_control(registry: Registry, record: ControlRow) -> None:
+    """Raises one of DECODE_ERRORS."""
+    if record.kind == RecordKind.SOURCE:
+        registry.add(control.source_entry(record.payload, record.unix_ns))
+    elif record.kind == RecordKind.GENERATION:
+        source_id, generation = control.generation_of(record.payload, record.unix_ns)
+        registry.log(source_id).add(generation)
+    elif record.kind == RecordKind.MARK:
+        mark = control.mark_of(record.payload)
+        registry.marks[mark.worker, mark.name] = mark
+    elif record.kind == RecordKind.CUT:
+        cut = control.cut_of(record.payload)
+        registry.log(cut.source_id).cut = cut
+    else:
+        registry.lost.append(control.lost_tail_of(record.payload))
+
+
+def newest_id(connection: sqlite3.Connection, registry: Registry) -> int:
+    """Newest event id that was ever given, as far as the file knows. Raises sqlite3.Error."""
+    (stored,) = connection.execute("SELECT IFNULL(MAX(id), 0) FROM records").fetchone()
+    cuts = [log.cut.last_id for log in registry.logs() if log.cut is not None]
+    return max(int(stored), *cuts, *(lost.last_id for lost in registry.lost))
 
 
 def _load_tips(connection: sqlite3.Connection, log: SourceLog, chains: Chains) -> None:
@@ -164,7 +205,6 @@ def _load_tips(connection: sqlite3.Connection, log: SourceLog, chains: Chains) -
     chains.digests[source_id] = log.digest
     if cut is not None:
         chains.links[source_id] = cut.chain
-        chains.record_id = max(chains.record_id, cut.last_id)
         for number in log.generations:
             tip = cut.tips.get(number, log.accepted[number])
             log.accepted[number] = log.durable[number] = tip

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from .errors import LedgerCorruptError, LedgerVersionError
+from .errors import LedgerCorruptError, LedgerNotWritableError, LedgerVersionError
 
 APPLICATION_ID = 0x544B5754  # "TKWT"
 VERSION = 1
@@ -75,13 +75,16 @@ MIGRATIONS: Mapping[int, Migration] = {}
 def file_version(path: Path) -> int | None:
     """Format version in the file's raw header; None: the file is absent or empty.
 
-    Raises LedgerCorruptError when it is not a ledger at all.
+    Raises LedgerCorruptError when it is not a ledger at all, LedgerNotWritableError when it
+    cannot even be read.
     """
     try:
         with path.open("rb") as file:
             header = file.read(_HEADER_BYTES)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise LedgerNotWritableError(path, str(error)) from error
     if not header:
         return None
     if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):

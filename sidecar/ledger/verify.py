@@ -11,11 +11,11 @@ from pathlib import Path
 
 from . import chain, control, registry
 from .connections import open_reader
-from .errors import LedgerCorruptError, LedgerError, LedgerVersionError
+from .errors import LedgerError, LedgerVersionError
 from .fold import Decoder
 from .registry import Registry, SourceLog
 from .rows import COLUMNS, Read, expected_link, read_of
-from .tip import read_tip, tip_path
+from .tip import Tip, read_tip, tip_path
 from .values import Fault, Problem, RecordKind, VerifyReport
 from .verify_snapshots import check_snapshots
 
@@ -83,29 +83,58 @@ def verify_connection(connection: sqlite3.Connection, path: Path, decode: Decode
     tip = read_tip(path)
     _check_pages(connection, findings)
     _check_control(connection, findings)
-    try:
-        known, chains = registry.load(connection)
-    except (sqlite3.Error, LedgerError, ValueError, KeyError, TypeError) as error:
-        findings.add(Fault.CONTROL, f"the control log cannot be read: {error!r}", 0)
-        return findings.report(0)
-    if tip is None:
-        if chains.record_id or chains.control_id:
-            findings.add(Fault.TIP, f"{tip_path(path).name} is missing or damaged")
-    elif tip.record_id > chains.record_id or tip.control_id > chains.control_id:
-        what = (
-            f"records end at id {chains.record_id} and control records at {chains.control_id}, "
-            f"committed were {tip.record_id} and {tip.control_id}"
-        )
-        findings.add(Fault.LOST_TAIL, what)
+    known = _known(connection, findings)
+    _check_tip(connection, path, tip, known, findings)
     _check_ids(connection, known, findings)
     for log in known.logs():
         _check_source(connection, log, findings)
         try:
             findings.snapshots += check_snapshots(connection, path, log, decode, findings.add)
-        except (sqlite3.Error, LedgerCorruptError) as error:
+        except (sqlite3.Error, LedgerError) as error:
             what = f"snapshots cannot be checked: {error}"
             findings.add(Fault.SNAPSHOT, what, log.entry.source_id)
     return findings.report(len(known.sources))
+
+
+def _known(connection: sqlite3.Connection, findings: Findings) -> Registry:
+    """What the readable part of the control log says."""
+    known = Registry()
+    try:
+        for record in registry.control_rows(connection):
+            try:
+                registry.take_control(known, record)
+            except registry.DECODE_ERRORS as error:
+                findings.add(Fault.CONTROL, f"cannot be decoded: {error!r}", 0, 0, record.id)
+        stored = connection.execute("SELECT DISTINCT source FROM records").fetchall()
+    except sqlite3.Error as error:
+        findings.add(Fault.UNREADABLE, f"control log or index: {error}", 0)
+        return known
+    for (source_id,) in stored:
+        if source_id not in known.sources:
+            findings.add(
+                Fault.CONTROL, "there are records of a source that is not known", source_id
+            )
+    return known
+
+
+def _check_tip(
+    connection: sqlite3.Connection, path: Path, tip: Tip | None, known: Registry, findings: Findings
+) -> None:
+    try:
+        record_id = registry.newest_id(connection, known)
+        (control_id,) = connection.execute("SELECT IFNULL(MAX(id), 0) FROM control").fetchone()
+    except sqlite3.Error as error:
+        findings.add(Fault.UNREADABLE, f"the newest ids: {error}")
+        return
+    if tip is None:
+        if record_id or control_id:
+            findings.add(Fault.TIP, f"{tip_path(path).name} is missing or damaged")
+    elif tip.record_id > record_id or tip.control_id > control_id:
+        what = (
+            f"records end at id {record_id} and control records at {control_id}, "
+            f"committed were {tip.record_id} and {tip.control_id}"
+        )
+        findings.add(Fault.LOST_TAIL, what)
 
 
 def _check_pages(connection: sqlite3.Connection, findings: Findings) -> None:
@@ -152,7 +181,7 @@ def _check_ids(connection: sqlite3.Connection, known: Registry, findings: Findin
     """Event ids are given without a gap over all sources, so a log's lost end is a gap too."""
     floor = max((log.cut.last_id for log in known.logs() if log.cut is not None), default=0)
     expected = floor + 1
-    lost = _lost_ids(connection)
+    lost = {(each.first_id, each.last_id) for each in known.lost}
     try:
         for (record_id,) in connection.execute(
             "SELECT id FROM records NOT INDEXED WHERE id > ? ORDER BY id", (floor,)
@@ -163,14 +192,6 @@ def _check_ids(connection: sqlite3.Connection, known: Registry, findings: Findin
             expected = record_id + 1
     except sqlite3.Error as error:
         findings.add(Fault.UNREADABLE, f"records from event {expected} on: {error}")
-
-
-def _lost_ids(connection: sqlite3.Connection) -> set[tuple[int, int]]:
-    rows = connection.execute(
-        "SELECT payload FROM control WHERE kind = ?", (int(RecordKind.LOST_TAIL),)
-    ).fetchall()
-    lost = [control.lost_tail_of(payload) for (payload,) in rows]
-    return {(each.first_id, each.last_id) for each in lost}
 
 
 def _check_body(  # noqa: PLR0917 - one row of the control log
