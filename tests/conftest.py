@@ -15,7 +15,7 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 # `tools.demo` and `tests.support` are packages of the checkout, not of the installed project.
 sys.path.insert(0, str(CHECKOUT))
 
-EXPECTED_SKIPS = frozenset({"needs a CUDA device"})
+EXPECTED_SKIPS = frozenset({"needs a CUDA or ROCm GPU"})
 
 
 def unexpected(reason: str) -> bool:

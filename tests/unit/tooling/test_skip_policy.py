@@ -14,7 +14,7 @@ TESTS = """
 import pytest
 
 def test_expected():
-    pytest.skip("needs a CUDA device")
+    pytest.skip("needs a CUDA or ROCm GPU")
 
 def test_unexpected():
     pytest.skip("was too lazy")
