@@ -3,7 +3,7 @@
 import functools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -31,9 +31,10 @@ class _Tally:
             self._said[key] = self._said.get(key, 0) + 1
             return self._said[key] == 1
 
-    def forget(self, key: str) -> None:
+    def forget(self, keys: Sequence[str]) -> None:
         with self._lock:
-            self._said.pop(key, None)
+            for key in keys:
+                self._said.pop(key, None)
 
     def count_error(self) -> None:
         with self._lock:
@@ -49,9 +50,9 @@ def log_once(key: str, message: str, *, level: int = logging.WARNING) -> None:
         logger.log(level, "%s", message)
 
 
-def forget(key: str) -> None:
-    """Lets `log_once` say `key` again: the condition ended and a new one is news."""
-    _tally.forget(key)
+def forget(*keys: str) -> None:
+    """Lets `log_once` say `keys` again: the condition ended and a new one is news."""
+    _tally.forget(keys)
 
 
 def count_error() -> None:

@@ -27,6 +27,8 @@ RECORD_BYTES = 4 * 1024 * 1024 - 64 * 1024
 HEARTBEAT_S = 1.0
 # Attestations that wait to be sent or confirmed; the oldest gives way.
 MOST_ATTESTATIONS = 4
+# For this long after it was seen a sign is worth knocking often.
+URGENT_SIGN_S = 60.0
 # On a stream that lived on for longer than this, what was sent has arrived: a peer that does
 # not acknowledge its bytes breaks the connection sooner.
 SETTLED_S = 15.0
@@ -40,6 +42,8 @@ class Sighting:
     next_seq: int
     step: int
     held_attest_id: int
+    # Monotonic seconds.
+    seen_at: float
 
 
 @dataclass(slots=True)
@@ -157,6 +161,13 @@ class Outgoing:
             for pending in self._pending:
                 pending.delivery.acked(stream, seq)
             self._prune()
+
+    def sign_is_urgent(self, now: float) -> bool:
+        """A sign was seen lately and has not arrived."""
+        sighting = self._sighting
+        if sighting is None or self._sign_delivery.arrived:
+            return False
+        return now - sighting.seen_at < URGENT_SIGN_S
 
     def beat_soon(self) -> None:
         """The next heartbeat is due now."""

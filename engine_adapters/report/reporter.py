@@ -1,9 +1,7 @@
 """The facade that the engine's hooks use: records in, attestations due out, the hold."""
 
 import atexit
-import os
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -13,6 +11,7 @@ from tokenwitness.v1 import recorder_pb2 as pb
 from engine_adapters.report.attestations import AttestationBody, DueAttestation
 from engine_adapters.report.config import AdapterConfig
 from engine_adapters.report.duties import Duties, sign_attest_id
+from engine_adapters.report.forks import abandon_in_children
 from engine_adapters.report.hold import HoldOutcome, hold
 from engine_adapters.report.identity import KvGroupSpec, SourceIdentity
 from engine_adapters.report.idle import IdleReader
@@ -93,7 +92,7 @@ class SourceReporter:
             hello=self._hello,
             poll=self._watch.poll,
             on_response=self._on_response,
-            held=self._holding_for,
+            hurried=self._hurried,
         )
         self._idle = IdleReader(self._duties, on_idle_attest, self._attest_idle, lambda: self._step)
         self._ticker = Ticker(self._tick)
@@ -103,7 +102,7 @@ class SourceReporter:
         """Starts the threads. The channel is made by them, later."""
         self._watch.begin()
         self._alive = True
-        _living.add(self)
+        abandon_in_children(self)
         atexit.register(self.close)
         self._ticker.start()
         self._stream.start()
@@ -196,6 +195,9 @@ class SourceReporter:
     def _holding_for(self) -> int:
         return self._duties.holding_for
 
+    def _hurried(self) -> bool:
+        return self._holding_for() != 0 or self._outgoing.sign_is_urgent(time.monotonic())
+
     def _tick(self) -> None:
         self._watch.poll()
         self._stream.tick()
@@ -208,9 +210,16 @@ class SourceReporter:
         """On the thread that saw it, while every other thread that polls waits."""
         attest_id = sign_attest_id()
         holds = self._holds_after_restore()
-        sighting = Sighting(sign, self._outbox.next_seq, self._step, attest_id if holds else 0)
+        now = time.monotonic()
+        sighting = Sighting(
+            sign,
+            next_seq=self._outbox.next_seq,
+            step=self._step,
+            held_attest_id=attest_id if holds else 0,
+            seen_at=now,
+        )
         self._outgoing.add_sign(sighting)
-        self._duties.sign(attest_id, hold=holds, now=time.monotonic())
+        self._duties.sign(attest_id, hold=holds, now=now)
         self._stream.urgent()
         logger.warning(
             "perhaps restored (%s); attesting%s",
@@ -285,14 +294,3 @@ def _version() -> str:
         return metadata.version("tokenwitness")
     except metadata.PackageNotFoundError:
         return "unknown"
-
-
-_living: weakref.WeakSet[SourceReporter] = weakref.WeakSet()
-
-
-def _abandon_all() -> None:
-    for reporter in list(_living):
-        reporter.abandon()
-
-
-os.register_at_fork(after_in_child=_abandon_all)

@@ -6,6 +6,7 @@ attempt, and each attempt has a channel of its own, so that no state of a dead o
 process that forks finds nothing that it needs.
 """
 
+import enum
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from tokenwitness.v1 import recorder_pb2 as pb
 from tokenwitness.v1 import recorder_pb2_grpc
 
 from engine_adapters.report.backoff import Backoff
+from engine_adapters.report.channel import CHANNEL_OPTIONS, REFUSALS
 from engine_adapters.report.log import forget, log_once, logger, note_error
 from engine_adapters.report.outgoing import BATCH_BYTES, Outgoing
 
@@ -24,46 +26,29 @@ WELCOME_S = 5.0
 COLLECT_S = 0.005
 # Nothing waits for longer without looking around.
 TICK_S = 0.05
-# After a refusal that another attempt will not change; and while the engine is held.
+# After a refusal that another attempt will not change; and while a restore waits.
 SLOW_RETRY_S = 30.0
-HELD_RETRY_S = 1.0
+HURRIED_RETRY_S = 1.0
 # A stream that lived this long was a good one.
 GOOD_STREAM_S = 5.0
 
-CHANNEL_OPTIONS = (
-    # A channel of its own connection: no shared backoff, nothing inherited over a fork.
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_retries", 0),
-    ("grpc.enable_http_proxy", 0),
-    # Notices a dead peer. With a heartbeat each second on the way the timeout also bounds how
-    # long bytes may go unacknowledged (TCP_USER_TIMEOUT).
-    ("grpc.keepalive_time_ms", 60_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.max_pings_without_data", 0),
-)
+# Said again when it happens again after a stream was had.
+_NEWS_AFTER_WELCOME = ("unreachable", *(f"refused:{code.name}" for code in REFUSALS))
 
-# The sidecar understood and refused: the remedy is an operator's.
-_REFUSALS = {
-    grpc.StatusCode.ALREADY_EXISTS: (
-        "another live worker has this name; set a different `worker` in the adapter's settings"
-    ),
-    grpc.StatusCode.FAILED_PRECONDITION: (
-        "adapter and sidecar speak different versions; install the same release of both"
-    ),
-    grpc.StatusCode.INVALID_ARGUMENT: "the sidecar found a message malformed; see its log",
-    grpc.StatusCode.RESOURCE_EXHAUSTED: (
-        "a message is too large for the sidecar or it has too many workers; see its log"
-    ),
-    grpc.StatusCode.UNIMPLEMENTED: "what answers at this address is no tokenwitness sidecar",
-    grpc.StatusCode.UNAUTHENTICATED: "the sidecar wants credentials",
-    grpc.StatusCode.PERMISSION_DENIED: "the sidecar does not allow this worker",
-}
+
+class _End(enum.Enum):
+    """How a stream ended."""
+
+    LOST = "lost"
+    # Before a Welcome, and after one.
+    REFUSED = "refused"
+    THROWN_OUT = "thrown_out"
 
 
 class Stream:
     """`hello` makes the first message (called at each attempt, after a poll of the signs).
     `poll` looks for signs. `on_response` gets everything but Acks, on the reading thread.
-    `held` tells the attest id that the engine is held for, 0 if none.
+    `hurried` tells whether a restore waits to be told or answered: attempts then come soon.
     """
 
     def __init__(
@@ -74,14 +59,14 @@ class Stream:
         hello: Callable[[], pb.Hello],
         poll: Callable[[], object],
         on_response: Callable[[pb.AttachResponse], None],
-        held: Callable[[], int],
+        hurried: Callable[[], bool],
     ) -> None:
         self._address = address
         self._outgoing = outgoing
         self._hello = hello
         self._poll = poll
         self._on_response = on_response
-        self._held = held
+        self._hurried = hurried
         self._work = threading.Event()
         self._urgent = threading.Event()
         self._closing = threading.Event()
@@ -128,30 +113,33 @@ class Stream:
 
     def _run(self) -> None:
         backoff = Backoff()
+        ended = _End.LOST
         while not self._closing.is_set():
-            began = time.monotonic()
-            refused = False
+            began, before = time.monotonic(), ended
+            ended = _End.LOST
             try:
-                refused = self._try_once()
+                ended = self._try_once()
             except Exception as error:  # noqa: BLE001 - the thread must outlive whatever gRPC does
                 note_error("stream", error)
             if time.monotonic() - began > GOOD_STREAM_S:
                 backoff.reset()
-            self._pause(SLOW_RETRY_S if refused else backoff.next_wait())
+            # What was let in and then refused may be put right by a new Hello, once.
+            slow = ended is _End.REFUSED or (ended is before is _End.THROWN_OUT)
+            self._pause(SLOW_RETRY_S if slow else backoff.next_wait())
 
     def _pause(self, seconds: float) -> None:
         """Waits; shorter where a held engine needs an answer, and not when closing."""
         began = time.monotonic()
         while not self._closing.is_set():
             passed = time.monotonic() - began
-            limit = min(seconds, HELD_RETRY_S) if self._held() else seconds
+            limit = min(seconds, HURRIED_RETRY_S) if self._hurried() else seconds
             # Negative: the clock is another machine's since a restore.
             if not 0 <= passed < limit:
                 return
             self._closing.wait(min(TICK_S, limit - passed))
 
-    def _try_once(self) -> bool:
-        """One stream from Hello to its end. Whether the sidecar refused it."""
+    def _try_once(self) -> "_End":
+        """One stream from Hello to its end."""
         self._poll()
         attempt = _Attempt(self._outgoing.open_stream(), time.monotonic())
         with grpc.insecure_channel(self._address, options=CHANNEL_OPTIONS) as channel:
@@ -163,13 +151,13 @@ class Stream:
                 for response in call:
                     self._receive(attempt, response)
             except grpc.RpcError:
-                return self._lost(call.code(), call.details())
+                return self._lost(attempt, call.code(), call.details())
             finally:
                 self._attempt = None
                 attempt.ended.set()
                 self.urgent()
                 call.cancel()
-        return False
+        return _End.LOST
 
     def _receive(self, attempt: "_Attempt", response: pb.AttachResponse) -> None:
         kind = response.WhichOneof("message")
@@ -177,35 +165,46 @@ class Stream:
             self._outgoing.acked(attempt.number, response.ack.seq)
             return
         if kind == "welcome":
-            durable = response.welcome.durable_seq
-            self._outgoing.welcomed(attempt.number, durable, time.monotonic())
-            self.connects += 1
-            forget("unreachable")
-            logger.info("attached to the sidecar at %s", self._address)
+            # A second one would have everything sent again in the middle of the stream.
+            if not attempt.welcomed.is_set():
+                self._welcomed(attempt, response)
+            return
+        self._tell(response)
+
+    def _welcomed(self, attempt: "_Attempt", response: pb.AttachResponse) -> None:
+        durable = response.welcome.durable_seq
+        self._outgoing.welcomed(attempt.number, durable, time.monotonic())
+        self.connects += 1
+        forget(*_NEWS_AFTER_WELCOME)
+        logger.info("attached to the sidecar at %s", self._address)
+        self._tell(response)
+        attempt.welcomed.set()
+        self.urgent()
+
+    def _tell(self, response: pb.AttachResponse) -> None:
         try:
             self._on_response(response)
         except Exception as error:  # noqa: BLE001 - one bad message must not end the stream
             note_error("response", error)
-        if kind == "welcome":
-            attempt.welcomed.set()
-            self.urgent()
 
-    def _lost(self, code: grpc.StatusCode, details: str) -> bool:
-        """Says once why there is no stream. Whether the sidecar refused it."""
-        remedy = _REFUSALS.get(code)
+    def _lost(self, attempt: "_Attempt", code: grpc.StatusCode, details: str) -> "_End":
+        """Says once why there is no stream."""
+        remedy = REFUSALS.get(code)
         if remedy is not None:
             log_once(
                 f"refused:{code.name}",
                 f"the sidecar at {self._address} refused this source ({code.name}: {details}); "
                 f"{remedy}. Trying again every {SLOW_RETRY_S:.0f} s; the engine is not affected.",
             )
-            return True
+            return _End.THROWN_OUT if attempt.welcomed.is_set() else _End.REFUSED
+        if attempt.unanswered(time.monotonic()):
+            details = f"no answer within {WELCOME_S:.0f} s"
         log_once(
             "unreachable",
             f"no sidecar at {self._address} ({code.name}: {details}); the engine goes on, "
             "unrecorded where the queue overflows, and the adapter keeps trying",
         )
-        return False
+        return _End.LOST
 
     def _requests(self, attempt: "_Attempt", hello: pb.Hello) -> Iterator[pb.AttachRequest]:
         """Runs on gRPC's thread. Each message is pulled when the one before it is on its way."""

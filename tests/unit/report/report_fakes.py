@@ -33,6 +33,8 @@ class Script:
     drop_after: list[int] = field(default_factory=list)
     # Refuse Hellos with this.
     refuse: grpc.StatusCode | None = None
+    # Records are read only once this is set.
+    reads: threading.Event | None = None
     # Never answer a Hello.
     mute: bool = False
     # Say in Welcome that this is durable, whatever is. None: the truth.
@@ -81,9 +83,9 @@ class FakeSidecar(recorder_pb2_grpc.RecorderServiceServicer):
     def release(self, attest_id: int, *, go: bool) -> None:
         self.say(pb.AttachResponse(release=pb.Release(attest_id=attest_id, go=go)))
 
-    def drop_streams(self) -> None:
+    def drop_streams(self, code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE) -> None:
         for live in list(self._live.values()):
-            live.put(grpc.StatusCode.UNAVAILABLE)
+            live.put(code)
 
     @property
     def durable(self) -> int:
@@ -143,6 +145,8 @@ class FakeSidecar(recorder_pb2_grpc.RecorderServiceServicer):
     ) -> None:
         count = 1
         try:
+            if self.script.reads is not None:
+                self.script.reads.wait(30)
             for message in requests:
                 count += 1
                 with self._lock:

@@ -1,9 +1,12 @@
 """The reporter against a scripted sidecar: what arrives, in what order, whatever happens."""
 
 import socket
+import threading
+import time
 
 import numpy as np
 from report_fakes import Script, wait_for
+from tokenwitness.v1 import recorder_pb2 as pb
 
 from engine_adapters.report.records import CommitRecord, LaunchRecord
 
@@ -169,7 +172,7 @@ def test_a_source_that_is_refused_says_the_remedy_once(start_sidecar, make_repor
     sidecar = start_sidecar(Script(refuse=grpc.StatusCode.ALREADY_EXISTS))
     reporter = make_reporter(sidecar.address)
     wait_for(lambda: "ALREADY_EXISTS" in caplog.text, "said so")
-    assert "set a different `worker`" in caplog.text
+    assert "set another `worker`" in caplog.text
     put_steps(reporter, 1, 10)
     assert sidecar.streams == 1
     assert stream.SLOW_RETRY_S == 30
@@ -195,3 +198,51 @@ def test_heartbeats_tell_where_the_source_stands(sidecar, make_reporter):
     assert beat.step == 7
     assert beat.next_seq == 8
     assert not beat.held
+
+
+def test_a_source_that_was_let_in_and_thrown_out_is_back_soon_once(
+    start_sidecar, make_reporter, monkeypatch
+):
+    import grpc
+
+    from engine_adapters.report import stream
+
+    monkeypatch.setattr(stream, "SLOW_RETRY_S", 0.6)
+    sidecar = start_sidecar()
+    make_reporter(sidecar.address)
+    times = []
+    for count in (1, 2, 3):
+        wait_for(lambda count=count: sidecar.streams == count and sidecar._live, "attached")
+        times.append(time.monotonic())
+        sidecar.drop_streams(grpc.StatusCode.INVALID_ARGUMENT)
+    assert times[1] - times[0] < 0.5
+    assert times[2] - times[1] >= 0.6
+
+
+def test_a_sidecar_that_stops_reading_holds_up_nothing(start_sidecar, make_reporter):
+    sidecar = start_sidecar(Script(reads=threading.Event()))
+    reporter = make_reporter(sidecar.address, queue_bytes=300_000)
+    wait_for(lambda: reporter.counters.connects == 1, "attached")
+    for step in range(1, 3_001):
+        reporter.put(CommitRecord(step=step, tokens=np.full(500, step, dtype=np.uint32)))
+    assert reporter.counters.queued_bytes <= 300_000
+    assert reporter.counters.dropped_records > 1_000
+    sidecar.script.reads.set()
+    wait_for(lambda: sidecar.durable == 3_000, "the rest arrives")
+    # What was on its way before the queue ran over arrived as well: holes may stand between.
+    missing = [seq for seq, r in sidecar.ledger.items() if r.WhichOneof("record") == "hole"]
+    assert 0 < len(missing) <= reporter.counters.dropped_records
+    there = {seq: r.commit.step for seq, r in sidecar.ledger.items() if seq not in missing}
+    assert all(seq == step for seq, step in there.items())
+    assert max(there) == 3_000
+
+
+def test_a_second_welcome_on_a_stream_changes_nothing(sidecar, make_reporter):
+    reporter = make_reporter(sidecar.address)
+    put_steps(reporter, 1, 5)
+    wait_for(lambda: reporter._outbox.acked == 5, "durable")
+    sidecar.say(pb.AttachResponse(welcome=pb.Welcome(protocol=1, durable_seq=0)))
+    put_steps(reporter, 6, 9)
+    wait_for(lambda: sidecar.durable == 9, "the rest")
+    seqs = [r.seq for m in sidecar.of_kind("records") for r in m.records.records]
+    assert seqs == list(range(1, 10))

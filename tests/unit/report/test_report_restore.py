@@ -89,12 +89,32 @@ def test_a_sign_comes_first_and_its_attestation_after_the_records_before_it(
     assert reporter.due() is None
 
 
-def test_the_sending_thread_notices_a_restore_without_the_engine(start_sidecar, make_reporter):
+def test_the_sending_thread_alone_sends_the_sign_before_anything_else(start_sidecar, make_reporter):
     sidecar, reporter = attached(start_sidecar, make_reporter)
-    restore(reporter)
-    wait_for(lambda: sidecar.of_kind("sign"), "sign")
+    reporter._ticker.stop()
+    wait_for(lambda: "tokenwitness-ticker" not in {t.name for t in threading.enumerate()}, "alone")
+    before = len(sidecar.messages)
+    with reporter._outgoing._lock:
+        # The sender is kept out until the record is there and the process another one.
+        reporter.put(CommitRecord(step=1))
+        restore(reporter)
+    wait_for(lambda: sidecar.durable == 1, "record")
+    kinds = [m.WhichOneof("message") for _, m in sidecar.messages[before:]]
+    assert kinds[0] == "sign"
+    assert kinds.count("sign") == 1
     assert reporter.due().origin is Origin.SIGN
-    assert len(sidecar.of_kind("sign")) == 1
+
+
+def test_an_unheard_sign_makes_a_refused_source_knock_soon(start_sidecar, make_reporter):
+    import grpc
+
+    sidecar, reporter = attached(start_sidecar, make_reporter, kind=SourceKind.SCHEDULER)
+    sidecar.script.refuse = grpc.StatusCode.ALREADY_EXISTS
+    sidecar.drop_streams()
+    restore(reporter)
+    wait_for(lambda: sidecar.streams >= 2, "refused")
+    sidecar.script.refuse = None
+    wait_for(lambda: sidecar.of_kind("sign"), "told soon", limit_s=5)
 
 
 def test_a_scheduler_never_holds(start_sidecar, make_reporter):
