@@ -8,6 +8,7 @@ from typing import Any
 
 from engine_adapters.report.config import AdapterConfig, ConfigError
 from engine_adapters.report.reporter import SourceReporter
+from engine_adapters.vllm.drill import kv_map_writer
 from engine_adapters.vllm.errors import UnsupportedLayoutError, UnsupportedSettingError
 from engine_adapters.vllm.fingerprint import engine_fingerprint
 from engine_adapters.vllm.identity import rank_identity, rank_numbers, scheduler_identity
@@ -56,14 +57,17 @@ class WorkerSide:
             ModelAccess(find_runner()),
             record_sampler=self._config.record_sampler == "each_step",
         )
+        numbers = rank_numbers()
         reporter = SourceReporter(
             self._config,
-            rank_identity(self._config, self._vllm_config, rank_numbers()),
+            rank_identity(self._config, self._vllm_config, numbers),
             fingerprint=lambda: fingerprint_of(self._vllm_config),
             kv_groups=[group.spec for group in groups],
             on_idle_attest=role.idle_attestation,
         )
         role.reporter = reporter
+        if self._config.drill:
+            role.kv_map = kv_map_writer(numbers.rank, self._kv_cache_config, kv_caches, os.environ)
         reporter.start()
         role.start()
         self._role, self._reporter = role, reporter

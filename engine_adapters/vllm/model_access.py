@@ -4,7 +4,7 @@ vLLM has no documented way for a connector to see the model, so the runner is fo
 frames that call `register_kv_caches`:
 
  - MRV1 (`v1/worker/gpu_model_runner.py`, CPU runner included), 0.26 to 0.32:
-   `GPUModelRunner.initialize_kv_cache` calls it; generators in `input_batch.generators`.
+   `GPUModelRunner.initialize_kv_cache` calls it; generators in `requests[id].generator`.
  - MRV2 (`v1/worker/gpu/model_runner.py`), 0.26 to 0.32: `ActiveKVConnector.__init__` calls it,
    called from `GPUModelRunner.initialize_kv_cache`; seeds in `sampler.sampling_states.seeds`.
 
@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 import torch
-import xxhash
 
 from engine_adapters.digest.tensors import module_digests
 from engine_adapters.report.records import WeightsRecord
+from engine_adapters.vllm.sampler_watch import ReadState
 
 # MultiConnector and MRV2 each put frames of their own between.
 _MOST_FRAMES = 16
@@ -47,8 +47,6 @@ class ModelAccess:
         self._runner = runner
         model = getattr(runner, "model", None)
         self._model: torch.nn.Module | None = model if isinstance(model, torch.nn.Module) else None
-        self._seen: Mapping[int, Any] = {}
-        self._known: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] = _no_columns()
 
     @property
     def reason(self) -> str:
@@ -68,69 +66,26 @@ class ModelAccess:
             sizes=np.array([digest.size for digest in found], np.uint64),
         )
 
-    def sampler(
-        self, row_of: Mapping[str, int]
-    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """(rows, digests) of the generators' seeds, for sessions that have one.
+    def find_generator(self, session_id: str) -> tuple[bool, ReadState | None]:
+        """Whether the session has run on this rank, and how to read its generator, if any.
 
-        The seed and not the whole state: a generator's state after a step cannot be recorded
-        before the next one, so it has no witness. Where it stands is what the continuation
-        proves. MRV2's sampling is a function of seed and position, so there it is all.
+        MRV1 keeps a `torch.Generator` for a seeded request. MRV2's sampling is a function of
+        seed and position, so the seed is all its state.
         """
-        generators = getattr(getattr(self._runner, "input_batch", None), "generators", None)
-        if generators is not None:
-            if generators != self._seen:
-                self._seen = dict(generators)
-                self._known = self._read_generators(generators, row_of)
-            return self._known
-        return self._read_seeds(row_of)
+        requests = getattr(self._runner, "requests", None)
+        if requests is not None:
+            state = requests.get(session_id)
+            generator = getattr(state, "generator", None)
+            if generator is None:
+                return state is not None, None
+            return True, lambda: bytes(generator.get_state().numpy())
+        seeds, index_of = self._seeds()
+        if seeds is None or session_id not in index_of:
+            return seeds is None, None
+        return True, lambda: b"seed:%d" % int(seeds[index_of[session_id]])
 
-    def sampler_now(
-        self, row_of: Mapping[str, int]
-    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """As `sampler`, read again from the generators themselves."""
-        self._seen = {}
-        return self.sampler(row_of)
-
-    def _read_generators(
-        self, generators: Mapping[int, Any], row_of: Mapping[str, int]
-    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        names = self._runner.input_batch.req_ids if self._runner is not None else ()
-        found = [
-            (row_of[names[index]], seed_digest(generator.initial_seed()))
-            for index, generator in generators.items()
-            if names[index] in row_of
-        ]
-        return _columns(found)
-
-    def _read_seeds(
-        self, row_of: Mapping[str, int]
-    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    def _seeds(self) -> tuple[Any, Mapping[str, int]]:
         states = getattr(getattr(self._runner, "sampler", None), "sampling_states", None)
         seeds = getattr(getattr(states, "seeds", None), "np", None)
         index_of = getattr(getattr(self._runner, "req_states", None), "req_id_to_index", None)
-        if seeds is None or index_of is None:
-            return _no_columns()
-        found = [
-            (row, seed_digest(int(seeds[index_of[name]])))
-            for name, row in row_of.items()
-            if name in index_of
-        ]
-        return _columns(found)
-
-
-def seed_digest(seed: int) -> int:
-    """XXH3-64 of the seed in words, so that anybody can make it again."""
-    return xxhash.xxh3_64_intdigest(b"seed:%d" % seed)
-
-
-def _columns(
-    found: list[tuple[int, int]],
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    found.sort()
-    rows = np.array([row for row, _ in found], np.uint32)
-    return rows, np.array([digest for _, digest in found], np.uint64)
-
-
-def _no_columns() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    return np.zeros(0, np.uint32), np.zeros(0, np.uint64)
+        return (None, {}) if index_of is None else (seeds, index_of)

@@ -10,11 +10,14 @@ from engine_adapters.report.attestations import DueAttestation, Origin, RankBody
 from engine_adapters.report.log import log_once, note_error
 from engine_adapters.report.records import KvRows, RankStepRecord
 from engine_adapters.report.reporter import SourceReporter
+from engine_adapters.vllm.drill import KvMapWriter
+from engine_adapters.vllm.errors import OutOfStepError
 from engine_adapters.vllm.kv_groups import ObservedGroup
 from engine_adapters.vllm.metadata import AttestNote, StepMetadata
 from engine_adapters.vllm.model_access import ModelAccess
 from engine_adapters.vllm.rank_attestation import read_live
-from engine_adapters.vllm.rank_tables import RankTables, written_positions
+from engine_adapters.vllm.rank_tables import RankTables, Slots, written_positions
+from engine_adapters.vllm.sampler_watch import Columns, SamplerWatch
 
 # How long a request waits for the scheduler to name the boundary.
 _PATIENCE_S = 1.0
@@ -22,6 +25,8 @@ _PATIENCE_S = 1.0
 _MOST_ANSWERED = 64
 # After that a request that waits for the step's end is given up.
 _LONGEST_STEP_S = 60.0
+# A step that finds memory being read waits for that, as it would for its own attestation.
+_LONGEST_READ_S = 120.0
 # How long the reporter's thread waits for a step to end before it says "later".
 _IDLE_LOCK_S = 0.05
 
@@ -35,10 +40,14 @@ class RankRole:
         self, groups: Sequence[ObservedGroup], model: ModelAccess, *, record_sampler: bool
     ) -> None:
         self.reporter: SourceReporter | None = None
+        # Set in drill mode only.
+        self.kv_map: KvMapWriter | None = None
         self._groups = groups
         self._model = model
         self._record_sampler = record_sampler
         self._tables = RankTables({group.spec.group: group.spec.block_size for group in groups})
+        self._sampler = SamplerWatch(model.find_generator)
+        self._sampler_before: Columns = (np.zeros(0, np.uint32), np.zeros(0, np.uint64))
         self._lock = threading.Lock()
         self._current: StepMetadata | None = None
         self._finished = 0
@@ -58,8 +67,8 @@ class RankRole:
         """Called by whichever hook comes first; attests and holds here, before the forward."""
         if self._current is step:
             return
-        if self._current is None:
-            self._lock.acquire()
+        if self._current is None and not self._lock.acquire(timeout=_LONGEST_READ_S):
+            raise OutOfStepError("reading idle memory", f"more than {_LONGEST_READ_S} s", "less")
         # else: a forward failed and its step never ended; the lock is still ours.
         self._current = step
         due = self._next_due(step.attest)
@@ -101,13 +110,18 @@ class RankRole:
             self._lock.release()
 
     def _apply(self, step: StepMetadata) -> None:
+        # Who ends is forgotten before states are read, who starts has none yet.
+        self._sampler.forget(step.ended)
+        if self._record_sampler:
+            self._sampler_before = self._sampler.next_few()
         self._tables.apply(step)
+        self._sampler.expect(step.started)
 
     def _record(self, step: StepMetadata) -> None:
         assert self.reporter is not None  # noqa: S101 - given before
         rows, positions = written_positions(step)
         kv = [self._rows_of(group, rows, positions) for group in self._groups]
-        sampler_rows, sampler_digests = self._sampler()
+        sampler_rows, sampler_digests = self._sampler_before
         self.reporter.put(
             RankStepRecord(
                 step=step.step,
@@ -118,9 +132,7 @@ class RankRole:
         )
         self.reporter.note_step(step.step)
 
-    def _rows_of(
-        self, observed: ObservedGroup, rows: np.ndarray, positions: np.ndarray
-    ) -> KvRows | None:
+    def _rows_of(self, observed: ObservedGroup, rows: Slots, positions: Slots) -> KvRows | None:
         table = self._tables.groups[observed.spec.group]
         slots = table.slots(rows, positions)
         if len(slots) and int(slots.min()) < table.block_size:
@@ -133,12 +145,6 @@ class RankRole:
             slots=slots,
             digests=observed.digester.after_step(slots),
         )
-
-    def _sampler(self) -> tuple[np.ndarray, np.ndarray]:
-        if not self._record_sampler:
-            none = np.zeros(0, np.uint32)
-            return none, none
-        return self._model.sampler(self._tables.row_of)
 
     def _next_due(self, note: AttestNote | None) -> DueAttestation | None:
         """What is to be done at this boundary: a sign at once; a request where the scheduler
@@ -199,7 +205,9 @@ class RankRole:
             log_once("attested", "memory attested", level=logging.INFO)
 
     def _read(self, due: DueAttestation) -> RankBody:
-        sampler_rows, sampler_digests = self._model.sampler_now(self._tables.row_of)
+        if self.kv_map is not None:
+            self.kv_map.write(self._finished, self._tables)
+        sampler_rows, sampler_digests = self._sampler.all()
         return RankBody(
             kv=read_live(self._groups, self._tables),
             weights=self._model.weights() if due.weights else None,

@@ -52,7 +52,6 @@ class RankTables:
     def __init__(self, block_sizes: Mapping[int, int]) -> None:
         """`block_sizes` by the engine's number of the KV group."""
         self.groups = {group: GroupTable(size) for group, size in block_sizes.items()}
-        self.row_of: dict[str, int] = {}
         self._names: dict[int, str] = {}
         # By row: KV is written below this position.
         self._written: Slots = np.zeros(64, np.int64)
@@ -61,11 +60,10 @@ class RankTables:
         """What the step's launch changes, before it writes anything."""
         for row in step.ended:
             self._forget(row)
-            self.row_of.pop(self._names.pop(row, ""), None)
+            self._names.pop(row, None)
         for row, name in step.started:
             self._forget(row)
             self._names[row] = name
-            self.row_of[name] = row
         for row in step.preempted:
             self._forget(row)
         for update in step.tables:
