@@ -197,7 +197,7 @@ def newest_id(connection: sqlite3.Connection, registry: Registry) -> int:
     """Newest event id that was ever given, as far as the file knows. Raises sqlite3.Error."""
     (stored,) = connection.execute("SELECT IFNULL(MAX(id), 0) FROM records").fetchone()
     cuts = [log.cut.last_id for log in registry.logs() if log.cut is not None]
-    return max(int(stored), *cuts, *(lost.last_id for lost in registry.lost))
+    return max([int(stored), *cuts, *(lost.last_id for lost in registry.lost)])
 
 
 def _load_tips(connection: sqlite3.Connection, log: SourceLog, chains: Chains) -> None:
