@@ -4,7 +4,7 @@ Lives in one event loop and is changed only from its thread. No I/O: whoever alt
 that others wait for calls `changed`.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -89,8 +89,9 @@ class SourceRuntime:
     generation: int
     received_seq: int = 0
     durable_seq: int = 0
-    # Bytes taken in and not durable yet.
+    # Bytes taken in and not durable yet, and of which seqs: (last seq, bytes), oldest first.
     unacked_bytes: int = 0
+    unacked: deque[tuple[int, int]] = field(default_factory=deque)
     # Newest step that the source says it stands at.
     step: int = 0
     # Step of its newest record in this generation; 0: none, or any may come next.
@@ -129,6 +130,16 @@ class SourceRuntime:
     def key(self) -> SourceKey:
         """Scheduler or which rank."""
         return self.place.key
+
+    def took(self, last_seq: int, size: int) -> None:
+        """Records up to `last_seq`, of `size` bytes, wait to become durable."""
+        self.unacked.append((last_seq, size))
+        self.unacked_bytes += size
+
+    def settle(self) -> None:
+        """Drops from the waiting what `durable_seq` covers."""
+        while self.unacked and self.unacked[0][0] <= self.durable_seq:
+            self.unacked_bytes -= self.unacked.popleft()[1]
 
 
 @dataclass(slots=True, kw_only=True)

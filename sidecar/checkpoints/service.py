@@ -63,7 +63,7 @@ class CheckpointService(checkpoint_pb2_grpc.CheckpointServiceServicer):
         del context
         check_name("worker", request.worker)
         check_name("name", request.name)
-        if request.outcome not in (MarkOutcome.TAKEN, MarkOutcome.FAILED):
+        if request.outcome not in (pb.MARK_OUTCOME_TAKEN, pb.MARK_OUTCOME_FAILED):
             raise AnswerError(
                 grpc.StatusCode.INVALID_ARGUMENT,
                 f"outcome is {request.outcome}, expected TAKEN (2) or FAILED (3)",

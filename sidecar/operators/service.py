@@ -19,7 +19,7 @@ from sidecar.ledger.errors import LedgerError
 from sidecar.ledger.interface import Ledger
 from sidecar.ledger.values import ExportedRecord, Mark
 from sidecar.operators.hub import Missed, TooManyWatchersError, WatchHub
-from sidecar.ports import Continuation, StatusChanged, Verifier, WatchEvent
+from sidecar.ports import Continuation, Verifier, WatchEvent
 from sidecar.recorder.clocks import Clocks
 from sidecar.registry import Registry, SourceRuntime, WorkerRuntime
 from sidecar.rpc import AnswerError, Directory, answering, check_limit, check_name, milliseconds
@@ -183,11 +183,10 @@ class VerifierService(verifier_pb2_grpc.VerifierServiceServicer):
                 return pb.WatchResponse(verdict=codec.encode_verdict(event), unix_ns=now)
             case Mark():
                 return pb.WatchResponse(mark=codec.encode_mark(event), unix_ns=now)
-            case StatusChanged():
-                worker = self._registry.get(event.worker)
-                if worker is None:
-                    return None
-                return pb.WatchResponse(status=self._status(worker), unix_ns=now)
+        worker = self._registry.get(event.worker)
+        if worker is None:
+            return None
+        return pb.WatchResponse(status=self._status(worker), unix_ns=now)
 
     def _status(self, worker: WorkerRuntime) -> pb.WorkerStatus:
         gate = self._gates.state(worker.name)

@@ -155,15 +155,16 @@ class Attaching:
             source = self._new_source(worker, source, greeting)
         elif source.link is not None:
             source.link.close(f"{source.key} attached again over another stream")
+        # At once, so that a verification sees the source as it is now or not at all.
+        match entry:
+            case Entry.RESTORED:
+                self._restores.reattached(worker, source, greeting, admission.why)
+            case Entry.RESTARTED_SOURCE:
+                self._restores.open(worker, source, next_seq=1, why=admission.why)
+                self._listener.on_restart(worker, worker.incarnation, worker.incarnation)
+            case Entry.RECONNECTED if worker.unjudged:
+                self._restores.resume(worker, source)
         source.process, source.signs_seen = greeting.process, greeting.signs_seen
-        if entry is Entry.RESTORED:
-            self._restores.reattached(worker, source, next_seq=greeting.next_seq, why=admission.why)
-        if entry is Entry.RESTARTED_SOURCE:
-            self._restores.open(worker, source, next_seq=1, why=admission.why)
-            self._listener.on_restart(worker, worker.incarnation, worker.incarnation)
-        if entry is Entry.RECONNECTED and worker.unjudged:
-            self._restores.resume(worker, source)
-        await self.refresh_live(worker)
         source.place = greeting.place
         source.fingerprint = greeting.fingerprint
         source.link = link
@@ -184,6 +185,7 @@ class Attaching:
             adapter=greeting.adapter_version,
         )
         self.refresh(worker)
+        await self.refresh_live(worker)
         return worker, source
 
     def _new_life(

@@ -176,7 +176,7 @@ class Intake:
         source = self._source
         size = sum(len(record.payload) for record in stored)
         await self._append(stored)
-        source.unacked_bytes += size
+        source.took(stored[-1].seq + stored[-1].count - 1, size)
         self._records.inc(len(stored))
         self._bytes.inc(size)
         self._worker.changes.notify()

@@ -16,7 +16,7 @@ import structlog
 
 from sidecar.core.events import SourceKind
 from sidecar.gate import GateBoard
-from sidecar.identity import RestoreEvidence, SignKind, SignSeen
+from sidecar.identity import Greeting, RestoreEvidence, SignKind, SignSeen
 from sidecar.ledger.errors import LedgerError
 from sidecar.ledger.interface import Ledger
 from sidecar.metrics import Metrics
@@ -84,6 +84,7 @@ class Restores:
             else RestoreEvidence.STOOD_STILL
         )
         known = is_known_sign(source, sign)
+        source.signs_seen = sign.signs_seen
         source.held_attest_id = sign.held_attest_id
         source.expects_push = True
         source.hold_seen = False
@@ -92,7 +93,7 @@ class Restores:
             why += f" for {sign.gap_ns / 1e9:.3f} s"
         self._metrics.signs.labels(worker.name, evidence.value).inc()
         if not known:
-            source.process, source.signs_seen = sign.process, sign.signs_seen
+            source.process = sign.process
             self.open(worker, source, next_seq=sign.next_seq, why=why)
         # After the generation was opened: what was recorded until then is kept beside it. A new
         # sign without a fingerprint leaves none, so that it cannot be taken for an equal one.
@@ -103,7 +104,7 @@ class Restores:
         self._notify(worker, source, evidence, why, sign)
 
     def reattached(
-        self, worker: WorkerRuntime, source: SourceRuntime, *, next_seq: int, why: str
+        self, worker: WorkerRuntime, source: SourceRuntime, greeting: Greeting, why: str
     ) -> None:
         """A source's Hello showed a restore.
 
@@ -114,7 +115,9 @@ class Restores:
         source.awaits_sign = True
         source.last_sign = None
         self._metrics.signs.labels(worker.name, RestoreEvidence.REATTACH.value).inc()
-        self.open(worker, source, next_seq=next_seq, why=why)
+        source.process, source.signs_seen = greeting.process, greeting.signs_seen
+        self.open(worker, source, next_seq=greeting.next_seq, why=why)
+        source.fingerprint = greeting.fingerprint
         self._notify(worker, source, RestoreEvidence.REATTACH, why, None)
 
     def resume(self, worker: WorkerRuntime, source: SourceRuntime) -> None:
@@ -143,6 +146,9 @@ class Restores:
         source.received_seq = first_seq - 1
         source.durable_seq = min(source.durable_seq, first_seq - 1)
         if rolled_back:
+            # Seqs start again below what waits; the old generation's acknowledge nothing now.
+            source.unacked.clear()
+            source.unacked_bytes = 0
             source.recorded_step = 0
         if rolled_back and source.key.kind is SourceKind.SCHEDULER:
             worker.live.stale = f"went back by {rolled_back} records"
