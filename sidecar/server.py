@@ -194,7 +194,7 @@ def run(settings: Settings, make_verifier: VerifierFactory | None = None) -> Non
 
     """
     if make_verifier is None:
-        from sidecar.verify.service import make_verifier as real  # noqa: PLC0415 - outermost
+        from sidecar.verify.factory import make_verifier as real  # noqa: PLC0415 - outermost
 
         make_verifier = real
     configure_logs(settings.log_format, settings.log_level)

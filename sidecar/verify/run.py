@@ -249,10 +249,28 @@ class Runner:
         run.verdict = verdict
         log = _log.bind(worker=run.worker.name, verification=run.id, final=verdict.final)
         log.info("verdict", verdict=verdict.verdict.name, state=verdict.state_verdict.name)
-        if verdict.final or not verdict.state_verdict.passes:
-            position = GatePosition.OPEN if verdict.verdict.passes else GatePosition.CLOSED
+        position = gate_position(run, verdict)
+        if position is not None:
             self._host.set_gate(run.worker, run.generation, position, _gate_reason(verdict))
         self._on_verdict(run, verdict)
+
+
+def gate_position(run: Run, verdict: WorkerVerdict) -> GatePosition | None:
+    """What a verdict does to the worker's gate; None: nothing.
+
+    A fault of memory closes it at once, everything else waits for the final verdict. A check
+    that an operator asked for closes it only on a fault that was found, not because something
+    could not be compared, and opens it only if the continuation was followed.
+    """
+    if not verdict.final:
+        unsure = verdict.state_verdict.passes or run.trigger is RestoreEvidence.OPERATOR
+        return None if unsure else GatePosition.CLOSED
+    if run.trigger is RestoreEvidence.OPERATOR:
+        if verdict.verdict.passes and run.continuation is Continuation.SKIP:
+            return None
+        if verdict.verdict in (Verdict.INCOMPARABLE, Verdict.TIMEOUT):
+            return None
+    return GatePosition.OPEN if verdict.verdict.passes else GatePosition.CLOSED
 
 
 def _gate_reason(verdict: WorkerVerdict) -> str:
