@@ -45,6 +45,12 @@ def test_switch_has_both_words(run):
     assert run("serve", "--check", *exposed, "--no-allow-non-loopback").exit_code == 2
 
 
+def test_json_is_for_the_log_too_unless_told_otherwise(run):
+    assert run("serve", "--check", "--json").json["log_format"] == "json"
+    flags = ("--json", "--log-format", "console")
+    assert run("serve", "--check", *flags).json["log_format"] == "console"
+
+
 def test_bad_setting_is_named_with_its_value(run):
     result = run("serve", "--check", "--json", "--hold-mode", "sometimes")
     assert result.exit_code == 2

@@ -141,6 +141,12 @@ async def test_engine_that_stops_giving_tokens_is_frozen_whatever_it_comments():
     assert stream.closed
 
 
+async def test_messages_without_tokens_are_no_sign_of_life():
+    empty = [part for _ in range(200) for part in (0.01, chunk([]))]
+    with pytest.raises(EngineFrozen):
+        await complete(Server(streamed(*empty)).engine(stall_timeout_s=0.1))
+
+
 async def test_slow_engine_that_goes_on_is_not_frozen():
     parts = [part for token in range(1, 5) for part in (0.1, chunk([token]))]
     server = Server(streamed(*parts, chunk([], finish="length"), DONE))
