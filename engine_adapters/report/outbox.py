@@ -11,7 +11,7 @@ sidecar that comes back needs, stays. Pure: no thread, no clock, no I/O. Thread 
 import threading
 from collections import deque
 
-from engine_adapters.report.records import HoleRecord, SourceRecord
+from engine_adapters.report.records import BASE_WEIGHT, HoleRecord, SourceRecord
 
 _Entry = tuple[SourceRecord, int]
 
@@ -96,7 +96,10 @@ class Outbox:
 
     def put(self, record: SourceRecord) -> int:
         """Queues the record and returns its seq. O(1) amortised."""
-        weight = record.weight
+        try:
+            weight = record.weight
+        except Exception:  # noqa: BLE001 - it keeps its place in the count; encoding says what is wrong
+            weight = BASE_WEIGHT
         with self._lock:
             seq = self._next_seq
             self._next_seq = seq + 1

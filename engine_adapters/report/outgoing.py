@@ -8,30 +8,28 @@ thread that sends. A stream is known by its number: what belongs to an older one
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tokenwitness.v1 import recorder_pb2 as pb
 from tokenwitness.v1 import types_pb2
 
+from engine_adapters.report.delivery import Delivery
+from engine_adapters.report.encoding import encode_batch
 from engine_adapters.report.identity import KvGroupSpec
 from engine_adapters.report.log import note_error
 from engine_adapters.report.outbox import Outbox
 from engine_adapters.report.parts import Attested, cut
-from engine_adapters.report.records import HoleRecord, SourceRecord
+from engine_adapters.report.records import HoleRecord
 from engine_adapters.report.signs import SignSeen
 
 BATCH_BYTES = 256 * 1024
-# gRPC servers refuse messages above 4 MiB unless told otherwise; one larger record would be
-# refused for ever.
-RECORD_BYTES = 4 * 1024 * 1024 - 64 * 1024
 HEARTBEAT_S = 1.0
-# Attestations that wait to be sent or confirmed; the oldest gives way.
-MOST_ATTESTATIONS = 4
+# Attestations that wait to be sent or to be known to have arrived; the oldest gives way.
+MOST_ATTESTATIONS = 16
+# Of those, the ones that carry what was read: it can be large.
+MOST_BODIES = 4
 # For this long after it was seen a sign is worth knocking often.
 URGENT_SIGN_S = 60.0
-# On a stream that lived on for longer than this, what was sent has arrived: a peer that does
-# not acknowledge its bytes breaks the connection sooner.
-SETTLED_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,37 +44,22 @@ class Sighting:
     seen_at: float
 
 
-@dataclass(slots=True)
-class _Delivery:
-    """How far something got that is not acknowledged by itself: it has arrived once a record
-    that was first sent after it on the same stream is acknowledged.
-    """
-
-    stream: int = 0
-    proof_seq: int = 0
-    sent_at: float = 0.0
-    arrived: bool = False
-
-    def sent(self, stream: int, proof_seq: int, now: float) -> None:
-        self.stream, self.proof_seq, self.sent_at = stream, proof_seq, now
-
-    def acked(self, stream: int, seq: int) -> None:
-        if stream == self.stream and seq >= self.proof_seq:
-            self.arrived = True
-
-    def settle(self, stream: int, now: float) -> None:
-        if stream == self.stream and now - self.sent_at > SETTLED_S:
-            self.arrived = True
-
-
 class _Pending:
     """An attestation on its way. `barrier`: seq of the first record put after it."""
 
     def __init__(self, attested: Attested, barrier: int) -> None:
         self.attested = attested
         self.barrier = barrier
-        self.delivery = _Delivery()
-        self.parts: Iterator[pb.AttestationPart] | None = None
+        self.delivery = Delivery()
+
+
+@dataclass(frozen=True, slots=True)
+class _Cutting:
+    """The attestation that a stream is in the middle of."""
+
+    stream: int
+    pending: _Pending
+    parts: Iterator[pb.AttestationPart]
 
 
 class Outgoing:
@@ -104,8 +87,9 @@ class Outgoing:
         # Where the oldest sign stood that has not arrived: what this memory shares with the
         # record ends there.
         self._branch: Sighting | None = None
-        self._sign_delivery = _Delivery()
+        self._sign_delivery = Delivery()
         self._pending: deque[_Pending] = deque()
+        self._cutting: _Cutting | None = None
         self._next_heartbeat = 0.0
         self.holes_sent = 0
 
@@ -114,12 +98,14 @@ class Outgoing:
             if self._branch is None or self._sign_delivery.arrived:
                 self._branch = sighting
             self._sighting = sighting
-            self._sign_delivery = _Delivery()
+            self._sign_delivery = Delivery()
             # What was read before the sign answers nothing that is asked after it.
             self._pending = deque(p for p in self._pending if not p.attested.attest_id >> 63)
 
     def add_attestation(self, attested: Attested) -> None:
         with self._lock:
+            if attested.body is not None:
+                self._make_room()
             self._pending.append(_Pending(attested, self._outbox.next_seq))
             while len(self._pending) > MOST_ATTESTATIONS:
                 self._pending.popleft()
@@ -147,8 +133,7 @@ class Outgoing:
                 return
             self._outbox.rewind(durable)
             for pending in self._pending:
-                pending.parts = None
-                pending.delivery = _Delivery(arrived=pending.delivery.arrived)
+                pending.delivery = Delivery(arrived=pending.delivery.arrived)
             self._next_heartbeat = now + HEARTBEAT_S
             self._prune()
 
@@ -221,7 +206,8 @@ class Outgoing:
             barrier = pending.barrier if pending else None
             batch = self._outbox.take(BATCH_BYTES, barrier)
         if batch:
-            return pb.AttachRequest(records=pb.Records(records=self._encode(batch)))
+            self.holes_sent += sum(isinstance(record, HoleRecord) for _, record in batch)
+            return pb.AttachRequest(records=encode_batch(batch))
         return self._next_part(pending, stream, now) if pending else None
 
     def fingerprint(self) -> types_pb2.Fingerprint:
@@ -234,39 +220,36 @@ class Outgoing:
             return types_pb2.Fingerprint()
 
     def _next_part(self, pending: _Pending, stream: int, now: float) -> pb.AttachRequest | None:
-        if pending.parts is None:
-            pending.parts = cut(pending.attested, self._kv_groups)
+        with self._lock:
+            if stream != self._stream:
+                return None
+            cutting = self._cutting
+            if cutting is None or cutting.stream != stream or cutting.pending is not pending:
+                cutting = _Cutting(stream, pending, cut(pending.attested, self._kv_groups))
+                self._cutting = cutting
         try:
-            part = next(pending.parts)
+            part = next(cutting.parts)
         except Exception as error:  # noqa: BLE001 - whatever it was, the sidecar is told
             note_error("attestation", error)
-            part = pb.AttestationPart(
-                attest_id=pending.attested.attest_id,
-                step=pending.attested.step,
-                last=True,
-                error=f"the attestation could not be encoded: {error}",
-            )
+            reason = f"the attestation could not be encoded: {error}"
+            part = next(cut(replace(pending.attested, body=None, error=reason), ()))
         if part.last:
             with self._lock:
                 pending.delivery.sent(stream, self._outbox.cursor, now)
+                self._cutting = None
         return pb.AttachRequest(attestation=part)
 
-    def _encode(self, batch: Sequence[tuple[int, SourceRecord]]) -> list[pb.Record]:
-        messages = []
-        for seq, record in batch:
-            if isinstance(record, HoleRecord):
-                self.holes_sent += 1
-            try:
-                message = record.encode(seq)
-                size = message.ByteSize()
-            except Exception as error:  # noqa: BLE001 - a record that cannot be told is a hole
-                note_error("record", error)
-                message = _hole(seq, record, f"the record could not be encoded: {error}")
-            else:
-                if size > RECORD_BYTES:
-                    message = _hole(seq, record, f"the record has {size} bytes, too many to send")
-            messages.append(message)
-        return messages
+    def _make_room(self) -> None:
+        """For one more body: one that was sent already goes, else the oldest says why it went."""
+        bodies = [p for p in self._pending if p.attested.body is not None]
+        if len(bodies) < MOST_BODIES:
+            return
+        sent = next((p for p in bodies if p.delivery.stream), None)
+        if sent is not None:
+            self._pending.remove(sent)
+        else:
+            reason = "gave way to newer attestations: the sidecar took none of them"
+            bodies[0].attested = replace(bodies[0].attested, body=None, error=reason)
 
     def _is_held(self, attest_id: int) -> bool:
         return attest_id != 0 and self._held() == attest_id
@@ -284,7 +267,3 @@ class Outgoing:
             for p in self._pending
             if not p.delivery.arrived or self._is_held(p.attested.attest_id)
         )
-
-
-def _hole(seq: int, record: SourceRecord, reason: str) -> pb.Record:
-    return HoleRecord(1, record.step, record.step, reason).encode(seq)

@@ -130,12 +130,13 @@ def test_a_record_that_cannot_be_encoded_is_a_hole_of_one(sidecar, make_reporter
     reporter = make_reporter(sidecar.address)
     put_steps(reporter, 1, 2)
     reporter.put(LaunchRecord(step=3, rows=[-1], starts=[0]))
-    put_steps(reporter, 4, 5)
-    wait_for(lambda: sidecar.durable == 5, "the others arrive")
-    assert sidecar.ledger[3].hole.count == 1
+    reporter.put(CommitRecord(step=4, tokens=17))
+    put_steps(reporter, 5, 6)
+    wait_for(lambda: sidecar.durable == 6, "the others arrive")
+    assert sidecar.ledger[3].hole.count == sidecar.ledger[4].hole.count == 1
     assert sidecar.ledger[3].hole.first_step == 3
     assert "could not be encoded" in sidecar.ledger[3].hole.reason
-    assert reporter.counters.errors == 1
+    assert reporter.counters.errors == 2
 
 
 def test_a_record_too_large_for_a_message_is_a_hole(sidecar, make_reporter):

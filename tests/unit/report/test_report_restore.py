@@ -9,7 +9,13 @@ import pytest
 from report_fakes import Script, wait_for
 from tokenwitness.v1 import recorder_pb2 as pb
 
-from engine_adapters.report.attestations import Origin, RankBody, SchedulerBody, SessionKv
+from engine_adapters.report.attestations import (
+    DueAttestation,
+    Origin,
+    RankBody,
+    SchedulerBody,
+    SessionKv,
+)
 from engine_adapters.report.identity import SourceKind
 from engine_adapters.report.records import CommitRecord, WeightsRecord
 from engine_adapters.report.reporter import HoldOutcome
@@ -369,3 +375,43 @@ def test_a_failure_to_attest_is_told(start_sidecar, make_reporter):
     reporter.attest_failed(reporter.due(), "the layout is not known")
     wait_for(lambda: sidecar.parts(4), "told")
     assert sidecar.parts(4)[0].error == "the layout is not known"
+
+
+def test_attestations_that_nobody_takes_give_way_and_say_so(start_sidecar, make_reporter):
+    sidecar, reporter = attached(start_sidecar, make_reporter)
+    sidecar.stop()
+    for attest_id in range(1, 7):
+        due = DueAttestation(attest_id, weights=False, hold=False, origin=Origin.REQUEST)
+        reporter.attest(due, RankBody(kv=()), step=1, idle=False)
+    later = start_sidecar(port=sidecar.port)
+    wait_for(lambda: later.parts(6), "the newest")
+    errors = {i: later.parts(i)[0].error for i in range(1, 7)}
+    assert [bool(errors[i]) for i in range(1, 7)] == [True, True, False, False, False, False]
+    assert "gave way" in errors[1]
+
+
+def test_an_attestation_that_cannot_be_encoded_says_so(start_sidecar, make_reporter):
+    sidecar, reporter = attached(start_sidecar, make_reporter)
+    kv = SessionKv(1, "s", 0, 0, np.zeros((2, 2), dtype=np.int16))
+    due = DueAttestation(3, weights=False, hold=False, origin=Origin.REQUEST)
+    reporter.attest(due, RankBody(kv=(kv,)), step=1, idle=False)
+    wait_for(lambda: sidecar.parts(3), "told")
+    assert "8 bytes wide" in sidecar.parts(3)[-1].error
+    assert sidecar.parts(3)[-1].last
+
+
+def test_an_attestation_that_was_cut_short_is_sent_again_from_its_first_part(
+    start_sidecar, make_reporter
+):
+    # Messages of the first stream: the Hello, a part, and then it is cut.
+    sidecar, reporter = attached(
+        start_sidecar, make_reporter, Script(drop_after=[3], policy=policy())
+    )
+    kv = [SessionKv(row, f"s{row}", 0, 0, np.zeros((30_000, 4), np.int64)) for row in range(4)]
+    due = DueAttestation(3, weights=False, hold=False, origin=Origin.REQUEST)
+    reporter.attest(due, RankBody(kv=kv), step=1, idle=False)
+    wait_for(lambda: any(part.last for part in sidecar.parts(3)), "whole")
+    second = [m.attestation.part for n, m in sidecar.messages if n == 2 and m.attestation.attest_id]
+    assert sidecar.streams == 2
+    assert second == list(range(len(second)))
+    assert len(second) >= 4
