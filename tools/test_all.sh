@@ -22,7 +22,13 @@ stage_contract() {
 stage_unit() { "$PY" -m pytest tests/unit; }
 stage_engine-env() { tools/engine_env.sh vllm; }
 stage_criu() { tools/build_criu.sh; }
-stage_engines() { "$(tools/engine_env.sh vllm)" -m pytest tests/engines; }
+stage_engines() {
+  local engine shadow=tests/engines/test_shadow_vllm.py
+  engine=$(tools/engine_env.sh vllm) || return
+  "$engine" -m pytest tests/engines --ignore "$shadow" &&
+    # Replays are the sidecar's: they run in its environment, against a server of the engine's.
+    TOKENWITNESS_VLLM_PYTHON=$engine "$PY" -m pytest "$shadow"
+}
 stage_e2e() { "$PY" -m pytest tests/e2e; }
 
 run_stage() {

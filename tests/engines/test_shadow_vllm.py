@@ -1,7 +1,7 @@
 """Shadow replays against a real vLLM server on the CPU.
 
-TOKENWITNESS_VLLM_PYTHON names the Python of vLLM's environment, TOKENWITNESS_MODEL the model's
-folder (bfloat16).
+Runs in the sidecar's environment, the server in the engine's: TOKENWITNESS_VLLM_PYTHON names its
+Python, TOKENWITNESS_MODEL the model's folder (default: the one that `make model` writes).
 """
 
 import contextlib
@@ -42,17 +42,25 @@ def _free_port():
         return listener.getsockname()[1]
 
 
+def _skip(reason):
+    print(reason)
+    pytest.skip(reason)
+
+
+def _made_model():
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    cache = os.environ.get("TOKENWITNESS_CACHE") or Path(home, "tokenwitness")
+    return str(Path(cache, "models", "smollm2-135m-bfloat16"))
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     python = os.environ.get("TOKENWITNESS_VLLM_PYTHON")
-    model = os.environ.get("TOKENWITNESS_MODEL")
-    if not python or not model or not Path(model).is_dir():
-        reason = (
-            "set TOKENWITNESS_VLLM_PYTHON and TOKENWITNESS_MODEL to run shadow replays on a real"
-            f" engine (found {python!r}, {model!r})"
-        )
-        print(reason)
-        pytest.skip(reason)
+    if not python:
+        _skip("set TOKENWITNESS_VLLM_PYTHON to replay on a real engine: make engine-env prints it")
+    model = os.environ.get("TOKENWITNESS_MODEL") or _made_model()
+    if not Path(model, "config.json").is_file():
+        _skip(f"no model in {model}: make it with `make model`")
     port = _free_port()
     log = tmp_path_factory.mktemp("vllm") / "server.log"
     command = [
