@@ -19,6 +19,8 @@ from .schema import PAGE_BYTES, create, file_version, migrate, refuse_newer
 from .settings import LedgerSettings
 
 _BUSY_S = 5.0
+# 16 MiB of write-ahead log before it is brought into the file: each time costs two fsyncs.
+_CHECKPOINT_PAGES = 4096
 
 
 def translate(path: Path, error: sqlite3.Error, limit_bytes: int | None = None) -> LedgerError:
@@ -57,6 +59,8 @@ def open_writer(path: Path, settings: LedgerSettings) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {settings.durability.value}")
         connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        connection.execute(f"PRAGMA journal_size_limit = {4 * _CHECKPOINT_PAGES * PAGE_BYTES}")
         if version is None:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         migrate(connection, path)

@@ -117,7 +117,7 @@ class Keeping(States):
         return RetentionReport(0, 0, dropped, 0)
 
     def _keep(self, source_id: int, point: Point, origin: Origin) -> "Future[int]":
-        data = point.state.to_bytes()
+        data = snapshots.pack(point.state.to_bytes())
         launched, committed = boundary(point.state)
         info = SnapshotInfo(
             snapshot_id=0,

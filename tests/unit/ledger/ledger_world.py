@@ -3,8 +3,9 @@
 import copy
 import random
 import shutil
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -91,6 +92,18 @@ class World:
             first, hole.first_step, RecordKind.HOLE, record.SerializeToString(), count
         )
 
+    def rank_hole(self, count: int) -> StoredRecord:
+        """The rank lost `count` records; the scheduler saw those steps run empty."""
+        first = self.rank_seq + 1
+        self.rank_seq += count
+        hole = pb.Hole(
+            count=count, first_step=self.step + 1, last_step=self.step + count, reason="lost"
+        )
+        record = pb.Record(seq=first, hole=hole)
+        return StoredRecord(
+            first, hole.first_step, RecordKind.HOLE, record.SerializeToString(), count
+        )
+
     def _start(self, launch: pb.Launch) -> None:
         row = next(each for each in range(64) if each not in self.positions)
         self.born += 1
@@ -172,7 +185,8 @@ def opened(path: Path, settings: LedgerSettings = QUIET) -> Iterator[SqliteLedge
 def crash_copy(path: Path, folder: Path) -> Path:
     """What a killed process would leave behind: the files as they are, nothing closed."""
     folder.mkdir()
-    for suffix in ("", "-wal", ".tip"):
+    # The tip first: a copy is not taken at one moment, and the tip is never ahead of the log.
+    for suffix in (".tip", "", "-wal"):
         source = path.with_name(path.name + suffix)
         if source.exists():
             shutil.copy(source, folder / source.name)
@@ -186,3 +200,11 @@ def flip(path: Path, needle: bytes, *, at: int = 0) -> None:
     assert found >= 0, "the bytes to damage are not in the file"
     data[found + at] ^= 1
     path.write_bytes(data)
+
+
+def damage_snapshot(path: Path) -> None:
+    """Flips one bit in the middle of the newest snapshot."""
+    with closing(sqlite3.connect(path)) as connection:
+        query = "SELECT data FROM snapshots ORDER BY id DESC LIMIT 1"
+        (data,) = connection.execute(query).fetchone()
+    flip(path, data[-20:])

@@ -13,6 +13,7 @@ from ledger_world import (
     Sources,
     World,
     attach,
+    damage_snapshot,
     flip,
     fold_rank,
     fold_scheduler,
@@ -264,7 +265,7 @@ def test_a_damaged_snapshot_is_not_used(path: Path) -> None:
         sources, _steps = run(ledger, world, 10)
         ledger.snapshot(sources.rank)
         expected = ledger.rank_state(sources.rank, 0, 10, NO_CUT).to_bytes()
-    flip(path, b"TWR1", at=40)
+    damage_snapshot(path)
     with opened(path) as ledger:
         assert ledger.rank_state(sources.rank, 0, 10, NO_CUT).to_bytes() == expected
         assert not ledger.verify().sound

@@ -13,6 +13,7 @@ from ledger_world import (
     World,
     attach,
     crash_copy,
+    damage_snapshot,
     flip,
     opened,
     record,
@@ -244,7 +245,7 @@ def test_a_missing_verdict_is_named(path: Path, steps: list[Recorded]) -> None:
 
 
 def test_a_flipped_snapshot_is_named(path: Path, steps: list[Recorded]) -> None:
-    flip(path, b"TWR1", at=60)
+    damage_snapshot(path)
     assert {each.fault for each in verify(path).problems} == {Fault.SNAPSHOT}
 
 
