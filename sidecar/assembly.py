@@ -66,6 +66,7 @@ class Services:
         """Looks who fell silent, and closes streams that have been silent for very long."""
         for worker in self.registry.workers():
             self.attaching.refresh(worker)
+            self.verifier.tend(worker)
             for source in worker.sources.values():
                 silent_s = self.registry.silence(source)
                 if source.link is not None and silent_s > self.settings.silent_close_ms / 1000:

@@ -112,6 +112,9 @@ class Verifier(RestoreListener, Protocol):
 
         """
 
+    def tend(self, worker: WorkerRuntime) -> None:
+        """Called a few times a second for every worker: mends its record after a hole."""
+
     async def close(self) -> None:
         """Ends running verifications; called before the ledger is closed."""
 

@@ -58,6 +58,8 @@ class SourceAttestation:
     idle: bool
     body: SchedulerAttestation | RankAttestation
     received_unix_ns: int
+    # Seq of the newest record that the source had sent before it.
+    after_seq: int
     # The serialized AttestationPart that its parts make together.
     payload: bytes = b""
 

@@ -45,7 +45,7 @@ class PartIntake:
         self._sizes: dict[int, int] = {}
 
     def add(
-        self, part: pb.AttestationPart, *, generation: int, received_unix_ns: int
+        self, part: pb.AttestationPart, *, generation: int, received_unix_ns: int, after_seq: int
     ) -> Attested | None:
         """Takes a part; returns the attestation that it completes.
 
@@ -72,6 +72,7 @@ class PartIntake:
             idle=whole.idle,
             body=codec.decode_attestation(whole),
             received_unix_ns=received_unix_ns,
+            after_seq=after_seq,
             payload=whole.SerializeToString(),
         )
 

@@ -1,9 +1,10 @@
 """What a worker has in flight right now, folded from its scheduler's records as they come."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from sidecar.core.errors import RecordError
-from sidecar.core.events import Commit, Hole, Launch
+from sidecar.core.events import Commit, Hole, Launch, SchedulerAttestation
 from sidecar.core.scheduler_state import SchedulerState
 from sidecar.core.sessions import Session
 
@@ -45,6 +46,15 @@ class LiveSessions:
             raise
         if isinstance(event, Commit):
             self.committed_tokens += len(event.tokens)
+
+    def heal(self, attestation: SchedulerAttestation) -> None:
+        """Goes on from what memory holds, where records are missing. `attestation` came right
+        after the newest record. Leaves the state broken where it does not fit.
+        """
+        if self.state.broken is None or self.stale:
+            return
+        with suppress(RecordError):
+            self.state = self.state.rebased(attestation)
 
     def replace(self, state: SchedulerState) -> None:
         """Goes on from a state that the ledger gave."""

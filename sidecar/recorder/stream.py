@@ -8,6 +8,7 @@ import grpc
 import structlog
 from tokenwitness.v1 import recorder_pb2 as pb
 
+from sidecar.core.events import SchedulerAttestation
 from sidecar.identity import PROTOCOL
 from sidecar.recorder.attaching import Attaching
 from sidecar.recorder.attestations import PartIntake, keep_answer
@@ -17,7 +18,13 @@ from sidecar.recorder.hello import read_hello, read_sign
 from sidecar.recorder.ingest import Intake
 from sidecar.recorder.link import OutboundLink
 from sidecar.recorder.restores import Restores
-from sidecar.registry import Registry, SourceRuntime, WorkerRuntime
+from sidecar.registry import (
+    Attested,
+    Registry,
+    SourceAttestation,
+    SourceRuntime,
+    WorkerRuntime,
+)
 from sidecar.wire.errors import MalformedMessage
 
 _log = structlog.get_logger(__name__)
@@ -163,8 +170,10 @@ class SourceStream:
                     message.attestation,
                     generation=source.generation,
                     received_unix_ns=self._services.clocks.unix_ns(),
+                    after_seq=source.received_seq,
                 )
                 if attested is not None:
+                    heal_live(worker, attested)
                     keep_answer(worker, source, attested)
             case other:
                 raise StreamRefusedError(
@@ -172,6 +181,14 @@ class SourceStream:
                     f"message is {other or 'empty'!r}, expected records, sign, heartbeat or "
                     "attestation",
                 )
+
+
+def heal_live(worker: WorkerRuntime, attested: Attested) -> None:
+    """An attestation of the scheduler comes right after its newest record, so the live state can
+    go on from it where a hole had broken it.
+    """
+    if isinstance(attested, SourceAttestation) and isinstance(attested.body, SchedulerAttestation):
+        worker.live.heal(attested.body)
 
 
 def note_heartbeat(source: SourceRuntime, heartbeat: pb.Heartbeat) -> None:

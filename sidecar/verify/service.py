@@ -26,6 +26,7 @@ from sidecar.ports import (
 )
 from sidecar.registry import WorkerRuntime
 from sidecar.verify.continuation import ContinuationPlan
+from sidecar.verify.repair import RecordRepair
 from sidecar.verify.run import Run, Runner, RunSettings, Scope
 from sidecar.wire import codec
 
@@ -53,6 +54,7 @@ class VerificationService:
         self._runner = Runner(host, settings, plan, unix_ns=unix_ns, on_verdict=self._keep)
         self._runs: OrderedDict[str, Run] = OrderedDict()
         self._changes = Changes()
+        self._repair = RecordRepair(host, clock=time.monotonic)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def on_sign(
@@ -136,8 +138,14 @@ class VerificationService:
         await self._changes.wait(known, timeout_s)
         return run.verdict
 
+    def tend(self, worker: WorkerRuntime) -> None:
+        """Mends the worker's record after a hole, while no verification asks its sources."""
+        run = self._newest(worker.name)
+        self._repair.tend(worker, busy=run is not None and not run.state_known)
+
     async def close(self) -> None:
         """Ends running verifications without a verdict; they are not in the ledger then."""
+        await self._repair.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

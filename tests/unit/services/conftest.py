@@ -41,6 +41,9 @@ class RecordingVerifier:
             raise UnknownVerificationError(worker, verification_id)
         return self.verdicts[known]
 
+    def tend(self, worker: Any) -> None:
+        pass
+
     async def close(self) -> None:
         pass
 

@@ -150,7 +150,7 @@ class Worker:
             prompt_length=3,
             tokens=tokens,
             sampling=session_start(0, "s", []).sampling,
-            blocks=[pb.BlockUpdate(row=0, kv_group=0, offset=0, blocks=[1, 2])],
+            blocks=[pb.BlockUpdate(row=0, kv_group=0, offset=0, blocks=[1, 2, 3])],
         )
 
     def _kv(self, wrong: dict[str, Any]) -> pb.SessionKv:
@@ -185,7 +185,7 @@ async def recorded_worker(rig: Any, steps: int = 4) -> Worker:
     scheduler, _ = await rig.workers.attach(SCHEDULER)
     rank, _ = await rig.workers.attach(RANK)
     records = first_steps(steps=steps)
-    blocks = pb.BlockUpdate(row=0, kv_group=0, offset=0, blocks=[1, 2])
+    blocks = pb.BlockUpdate(row=0, kv_group=0, offset=0, blocks=[1, 2, 3])
     records[0].launch.blocks[0].CopyFrom(blocks)
     await scheduler.records(*records)
     await rank.records(

@@ -207,7 +207,7 @@ async def new_life(rig):
 async def made_mark(rig, worker, *, step, last_step):
     from sidecar.ledger.values import Mark, MarkOutcome
 
-    mark = Mark(
+    return Mark(
         name="m",
         worker="w",
         incarnation="life-1",
@@ -218,4 +218,3 @@ async def made_mark(rig, worker, *, step, last_step):
         outcome=MarkOutcome.TAKEN,
         last_step=last_step,
     )
-    return mark
