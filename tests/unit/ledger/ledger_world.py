@@ -28,6 +28,8 @@ GROUP = KvGroup(
 DESCRIPTION = SourceDescription(
     nonce=7, ranks=1, fingerprint={"engine": "test"}, kv_groups=(GROUP,)
 )
+# None: the usual folder for temporary files.
+RAM = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
 WORKER = "worker-1"
 INCARNATION = "life-1"
 

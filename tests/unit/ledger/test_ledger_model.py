@@ -18,6 +18,7 @@ from hypothesis.stateful import (
     rule,
 )
 from ledger_world import (
+    RAM,
     WORKER,
     Sources,
     World,
@@ -59,7 +60,7 @@ class Life:
 class LedgerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.folder = Path(tempfile.mkdtemp())
+        self.folder = Path(tempfile.mkdtemp(dir=RAM))
         self.path = self.folder / "0" / "ledger.db"
         self.crashes = 0
         self.ledger = open_ledger(self.path, SETTINGS)
