@@ -58,18 +58,21 @@ class GateHealth(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # untyp
         try:
             last = None
             while True:
-                status = self._status(request.service)
-                status = _Status.SERVICE_UNKNOWN if status is None else status
+                status = self._watched(request.service)
                 if status != last:
                     last = status
                     yield _Status(status=status)
                     continue
                 await self._gates.changes.wait(
-                    lambda: self._status(request.service) != last,  # noqa: B023 - awaited here
+                    lambda: self._watched(request.service) != last,  # noqa: B023 - awaited here
                     WATCH_TICK_S,
                 )
         finally:
             self._watchers -= 1
+
+    def _watched(self, service: str) -> int:
+        status = self._status(service)
+        return int(_Status.SERVICE_UNKNOWN) if status is None else status
 
     def _status(self, service: str) -> int | None:
         if not service:
