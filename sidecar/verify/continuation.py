@@ -54,9 +54,11 @@ async def check_continuations(
     sessions: Sequence[LiveSession],
     plan: ContinuationPlan,
     *,
+    salted: frozenset[str],
     timeout_s: float,
 ) -> Results:
-    """Follows `sessions` from where they were attested; one entry for each.
+    """Follows `sessions` from where they were attested; one entry for each. `salted`: those whose
+    prefix cache has a salt of their own, which the record does not tell.
 
     Waits until each has `k` tokens more or has ended, then compares. Returns within `timeout_s`
     and what a replay may take beyond; raises nothing for the engine's or the ledger's faults.
@@ -70,7 +72,9 @@ async def check_continuations(
         worker, lambda now: follower.progressed(now, wanted), timeout_s * 2 / 3
     )
     futures = await _futures(host, seen, sessions)
-    replays = await _replays(worker, sessions, follower, plan, deadline - loop.time())
+    replays = await _replays(
+        worker, sessions, follower, plan, salted=salted, left_s=deadline - loop.time()
+    )
     results: dict[str, tuple[ContinuationResult, ...]] = {}
     for session in sessions:
         found = follower.emitted(session.session_id)
@@ -106,6 +110,8 @@ async def _replays(
     sessions: Sequence[LiveSession],
     follower: Follower,
     plan: ContinuationPlan,
+    *,
+    salted: frozenset[str],
     left_s: float,
 ) -> dict[str, list[ShadowResult]]:
     found: dict[str, list[ShadowResult]] = {}
@@ -114,7 +120,7 @@ async def _replays(
     requests = [
         request
         for session in sessions
-        if (request := _request(session, follower, plan.shadow)) is not None
+        if (request := _request(session, follower, plan.shadow, salted)) is not None
     ]
     opened = plan.open_engine(worker)
     if opened is None:
@@ -128,7 +134,7 @@ async def _replays(
 
 
 def _request(
-    session: LiveSession, follower: Follower, settings: ShadowSettings
+    session: LiveSession, follower: Follower, settings: ShadowSettings, salted: frozenset[str]
 ) -> ShadowRequest | None:
     followed = follower.emitted(session.session_id)
     if followed is None or len(followed.tokens) <= session.emitted:
@@ -141,6 +147,7 @@ def _request(
         restored_at=session.emitted,
         sampling=session.sampling,
         k=settings.k,
+        cache_salted=session.session_id in salted,
     )
 
 

@@ -229,6 +229,7 @@ class Runner:
             snapshot(run.worker, restored=run.scope is Scope.RESTORE),
             sessions,
             self._plan,
+            salted=_salted(evidence),
             timeout_s=self._left(run),
         )
 
@@ -296,6 +297,16 @@ def _lacking(evidence: StateEvidence) -> frozenset[str]:
     recorded = {session.session_id for session in expected.sessions.values()}
     live = {session.session_id for session in attested.sessions}
     return frozenset(recorded - live - evidence.ignored_sessions)
+
+
+def _salted(evidence: StateEvidence) -> frozenset[str]:
+    if not isinstance(evidence.expected, SchedulerState):
+        return frozenset()
+    return frozenset(
+        session.session_id
+        for session in evidence.expected.sessions.values()
+        if session.cache_salt_digest
+    )
 
 
 def _exact_sessions(judgement: StateJudgement, evidence: StateEvidence) -> tuple[LiveSession, ...]:
