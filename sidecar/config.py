@@ -86,11 +86,11 @@ class Settings(BaseSettings):
         "`hold_closed_limit_ms` (`closed`).",
     )
     hold_closed_limit_ms: Milliseconds = Field(
-        600_000,
+        300_000,
         description="Longest that a step stays held when `hold_fail` is `closed`, milliseconds.",
     )
     suspect_after_ms: Milliseconds = Field(
-        5_000,
+        2_000,
         description="A process that stood still for longer was perhaps restored, milliseconds.",
     )
     attestation_deadline_ms: Milliseconds = Field(

@@ -93,13 +93,14 @@ async def start_rig(tmp_path: Path) -> AsyncIterator[StartRig]:
     rigs: list[Rig] = []
 
     async def start(**changes: Any) -> Rig:
-        settings = Settings(
-            grpc_address="127.0.0.1:0",
-            http_address="127.0.0.1:0",
-            ledger_path=tmp_path / "ledger",
-            drain_grace_ms=2000,
+        given = {
+            "grpc_address": "127.0.0.1:0",
+            "http_address": "127.0.0.1:0",
+            "ledger_path": tmp_path / "ledger",
+            "drain_grace_ms": 2000,
             **changes,
-        )
+        }
+        settings = Settings(**given)
         made: list[RecordingVerifier] = []
 
         def make(host: VerificationHost, settings: Settings) -> RecordingVerifier:

@@ -1,0 +1,141 @@
+"""The adapters' own reporter against the real recorder: both ends of the contract."""
+
+import asyncio
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from engine_adapters.report import records
+from engine_adapters.report.attestations import LiveSession, RankBody, SchedulerBody, SessionKv
+from engine_adapters.report.config import AdapterConfig
+from engine_adapters.report.identity import KvGroupSpec, SourceIdentity, SourceKind
+from engine_adapters.report.reporter import HoldOutcome, SourceReporter
+from sidecar.core.events import SourceKey
+from sidecar.core.events import SourceKind as Kind
+from sidecar.core.verdicts import Verdict
+from sidecar.registry import SourceAttestation
+from tests.unit.services.waiting import eventually
+
+SCHEDULER, RANK = SourceKey(Kind.SCHEDULER), SourceKey(Kind.RANK, 0)
+GROUP = KvGroupSpec(0, 4, 64, (0, 1), (1, 1), 64)
+
+
+def reporter(rig, kind):
+    config = AdapterConfig.load(
+        {"address": rig.bound.grpc_address, "worker": "w", "idle_after_ms": 20}, {}
+    )
+    identity = SourceIdentity("w", "life-1", kind)
+    made = SourceReporter(
+        config,
+        identity,
+        fingerprint=lambda: {"engine": "scripted"},
+        kv_groups=[GROUP] if kind is SourceKind.RANK else [],
+        on_idle_attest=lambda _: body(kind),
+    )
+    made.start()
+    return made
+
+
+def body(kind):
+    if kind is SourceKind.RANK:
+        digests = np.zeros((3, 2), np.uint64)
+        return RankBody(kv=[SessionKv(0, "s", 0, 0, digests)])
+    live = LiveSession(0, "s", 4, 3, 0, 3, [1, 2, 3, 9], records.Sampling(temperature=0.0))
+    return SchedulerBody(committed_step=1, sessions=[live])
+
+
+def run_steps(scheduler, rank, first, last):
+    for step in range(first, last + 1):
+        new = step == 1
+        start = records.SessionStart(0, "s", [1, 2, 3], records.Sampling(temperature=0.0))
+        scheduler.put(
+            records.LaunchRecord(
+                step=step,
+                started=[start] if new else [],
+                rows=[0],
+                starts=[0 if new else step + 1],
+                counts=[3] if new else None,
+            )
+        )
+        count = 3 if new else 1
+        slots = np.arange(step * 4, step * 4 + count, dtype=np.uint32)
+        kv = records.KvRows(0, slots, np.zeros((count, 2), np.uint64))
+        rank.put(records.RankStepRecord(step=step, kv=[kv]))
+        scheduler.put(records.CommitRecord(step=step, tokens=[9]))
+        for each in (scheduler, rank):
+            each.note_step(step)
+
+
+def restore(made):
+    """As if the process had been re-created."""
+    watch = made._watch
+    with watch._lock:
+        process = replace(watch.process, start_ticks=watch.process.start_ticks + 1)
+        watch._read = lambda: process
+        watch._polled = watch._looked = 0
+
+
+async def test_record_restore_attest_hold_release(rig):
+    scheduler, rank = reporter(rig, SourceKind.SCHEDULER), reporter(rig, SourceKind.RANK)
+    try:
+        await asyncio.to_thread(run_steps, scheduler, rank, 1, 20)
+        await eventually(lambda: rig.worker() and rig.worker().live.state.committed == 20)
+        await eventually(lambda: rig.services.gates.state("w").open)
+        restore(scheduler)
+        restore(rank)
+        due = await asyncio.to_thread(_poll, rank)
+        assert due is not None
+        await eventually(lambda: len(rig.verifier.signs) >= 2)
+        assert {generation for _, generation, _, _ in rig.verifier.signs} == {1}
+        assert not rig.services.gates.state("w").open
+        rank.attest(due, body(SourceKind.RANK), step=20, idle=False)
+        holding = asyncio.create_task(asyncio.to_thread(rank.hold, due))
+        host, worker = rig.services.host, rig.worker()
+        answers = await host.request_attestation(
+            worker, [SCHEDULER, RANK], weights=True, deadline_s=10.0
+        )
+        assert all(isinstance(each, SourceAttestation) for each in answers.values()), answers
+        assert (answers[SCHEDULER].idle, answers[RANK].idle) == (True, False)
+        assert not holding.done()
+        (held,) = worker.held.items()
+        assert held[0] == RANK
+        assert host.release(worker, RANK, held[1], Verdict.RESUMED_EXACT, go=True)
+        assert await holding is HoldOutcome.RELEASED
+        await asyncio.to_thread(run_steps, scheduler, rank, 21, 30)
+        await eventually(lambda: worker.live.state.committed == 30)
+    finally:
+        await asyncio.gather(asyncio.to_thread(scheduler.close), asyncio.to_thread(rank.close))
+    assert scheduler.counters.errors == 0
+    assert scheduler.counters.dropped_records == 0
+
+
+def _poll(made, limit_s=10.0):
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        due = made.due()
+        if due is not None:
+            return due
+        time.sleep(0.005)
+    return None
+
+
+async def test_a_sidecar_killed_in_mid_run_loses_nothing(start_rig):
+    rig = await start_rig()
+    scheduler, rank = reporter(rig, SourceKind.SCHEDULER), reporter(rig, SourceKind.RANK)
+    try:
+        await asyncio.to_thread(run_steps, scheduler, rank, 1, 20)
+        await eventually(lambda: rig.worker() and rig.worker().live.state.committed > 5)
+        await rig.close()
+        await asyncio.to_thread(run_steps, scheduler, rank, 21, 40)
+        rig = await start_rig(grpc_address=rig.bound.grpc_address)
+        await eventually(lambda: rig.worker() and rig.worker().live.state.committed == 40)
+        await eventually(lambda: len(rig.worker().sources) == 2)
+        worker = rig.worker()
+        await eventually(lambda: worker.sources[RANK].durable_seq == 40)
+        assert worker.generation == 0
+        assert not rig.verifier.signs
+        assert worker.hole_records == 0
+        assert len(worker.live.sessions[0].tokens) == 43
+    finally:
+        await asyncio.gather(asyncio.to_thread(scheduler.close), asyncio.to_thread(rank.close))
