@@ -7,9 +7,10 @@ CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),
     ("grpc.enable_http_proxy", 0),
-    # Notices a dead peer. With a heartbeat each second on the way the timeout also bounds how
-    # long bytes may go unacknowledged (TCP_USER_TIMEOUT).
-    ("grpc.keepalive_time_ms", 60_000),
+    # A dead peer is noticed because each second's heartbeat stays unacknowledged for longer than
+    # the timeout (gRPC makes it the socket's TCP_USER_TIMEOUT). The ping itself is for a peer
+    # whose kernel lives; more often than each five minutes servers take it for an attack.
+    ("grpc.keepalive_time_ms", 330_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
 )

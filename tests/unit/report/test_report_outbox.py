@@ -64,6 +64,18 @@ def test_overflow_drops_the_oldest_and_says_so():
     assert outbox.dropped == 4
 
 
+def test_a_later_hole_tells_only_of_its_own_steps():
+    outbox = Outbox(30)
+    for step in range(1, 6):
+        outbox.put(Sized(step))
+    assert outbox.take(1)[0][1].last_step == 2
+    outbox.take(1_000)
+    for step in range(6, 11):
+        outbox.put(Sized(step))
+    seq, hole = outbox.take(1)[0]
+    assert (seq, hole.count, hole.first_step, hole.last_step) == (6, 2, 6, 7)
+
+
 def test_dropping_what_was_sent_makes_a_hole_only_for_the_next_stream():
     outbox = Outbox(30)
     for step in range(1, 4):

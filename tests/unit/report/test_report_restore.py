@@ -245,6 +245,34 @@ def test_a_hold_is_told_again_on_a_new_stream(start_sidecar, make_reporter):
     assert outcome() is HoldOutcome.RELEASED
 
 
+def test_a_hold_is_told_again_even_when_its_attestation_had_arrived(start_sidecar, make_reporter):
+    sidecar, reporter = attached(start_sidecar, make_reporter)
+    restore(reporter)
+    due = reporter.due()
+    reporter.attest(due, RankBody(kv=()), step=1, idle=False)
+    reporter.put(CommitRecord(step=2))
+    wait_for(lambda: reporter._outbox.acked == 1, "a record after it is acknowledged")
+    sidecar.drop_streams()
+    # The sidecar that answers now may be another one, which knows of no hold.
+    wait_for(lambda: len(sidecar.parts(due.attest_id)) == 2, "attested again")
+    assert sidecar.kinds(2)[:2] == ["hello", "sign"]
+    sidecar.release(due.attest_id, go=True)
+    assert reporter.hold(due) is HoldOutcome.RELEASED
+
+
+def test_an_answered_attestation_is_not_told_again(start_sidecar, make_reporter):
+    sidecar, reporter = attached(start_sidecar, make_reporter)
+    due = DueAttestation(3, weights=False, hold=False, origin=Origin.REQUEST)
+    reporter.attest(due, RankBody(kv=()), step=1, idle=False)
+    wait_for(lambda: sidecar.parts(3), "attested")
+    reporter.put(CommitRecord(step=2))
+    wait_for(lambda: reporter._outbox.acked == 1, "a record after it is acknowledged")
+    sidecar.drop_streams()
+    reporter.put(CommitRecord(step=3))
+    wait_for(lambda: sidecar.durable == 2, "goes on")
+    assert sidecar.kinds(2) == ["hello", "records"]
+
+
 def test_a_hello_after_an_unheard_sign_says_where_the_memory_branched_off(
     start_sidecar, make_reporter
 ):
