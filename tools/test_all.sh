@@ -7,7 +7,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 
 readonly CHEAP=(packages venv lint types stubs contract unit)
-readonly COSTLY=(engine-env criu engines e2e)
+readonly COSTLY=(engine-env model criu engines e2e)
 readonly PY=.venv/bin/python
 failed=()
 
@@ -21,6 +21,7 @@ stage_contract() {
 }
 stage_unit() { "$PY" -m pytest tests/unit; }
 stage_engine-env() { tools/engine_env.sh vllm; }
+stage_model() { make --no-print-directory model; }
 stage_criu() { tools/build_criu.sh; }
 stage_engines() {
   local engine shadow=tests/engines/test_shadow_vllm.py
