@@ -63,13 +63,16 @@ class Services:
         self.acknowledger.stop()
 
     def sweep(self) -> None:
-        """Looks who fell silent, and closes streams that have been silent for very long."""
+        """Looks who fell silent; ends streams and forgets workers that did so very long ago."""
+        limit_s = self.settings.silent_close_ms / 1000
         for worker in self.registry.workers():
             self.attaching.refresh(worker)
+            if worker.sources and not worker.attached and self.registry.gone_for(worker) > limit_s:
+                self.attaching.forget(worker)
             self.verifier.tend(worker)
             for source in worker.sources.values():
                 silent_s = self.registry.silence(source)
-                if source.link is not None and silent_s > self.settings.silent_close_ms / 1000:
+                if source.link is not None and silent_s > limit_s:
                     source.link.close(f"{source.key} was silent for {silent_s:.0f} s")
 
     async def sweep_forever(self) -> None:

@@ -30,12 +30,13 @@ def page() -> str:
 
 def settings_table() -> str:
     """The Markdown table of all settings, in their order here."""
+    document = Settings.model_json_schema()
     lines = ["| Setting | Environment | Default | Allowed | Meaning |", "|---|---|---|---|---|"]
     for name, field in Settings.model_fields.items():
-        schema = Settings.model_json_schema()["properties"][name]
+        schema = document["properties"][name]
         lines.append(
             f"| `{name}` | `{ENV_PREFIX}{name.upper()}` | {_default(field.default)} "
-            f"| {_allowed(schema)} | {field.description} |"
+            f"| {_allowed(schema, document['$defs'])} | {field.description} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -50,8 +51,7 @@ def _default(value: Any) -> str:
     return f"`{value.value if isinstance(value, Enum) else value}`"
 
 
-def _allowed(schema: Mapping[str, Any]) -> str:
-    definitions = Settings.model_json_schema()["$defs"]
+def _allowed(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
     if reference := schema.get("items", schema).get("$ref"):
         return ", ".join(f"`{word}`" for word in definitions[reference.split("/")[-1]]["enum"])
     if "maximum" in schema:

@@ -4,6 +4,7 @@ Lives in one event loop and is changed only from its thread. No I/O: whoever alt
 that others wait for calls `changed`.
 """
 
+import math
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -171,6 +172,11 @@ class WorkerRuntime:
         return (SourceKey(SourceKind.SCHEDULER), *ranks)
 
     @property
+    def attached(self) -> bool:
+        """Whether any source has a stream, silent or not."""
+        return any(source.link is not None for source in self.sources.values())
+
+    @property
     def scheduler(self) -> SourceRuntime | None:
         """The scheduler's source, attached now or once."""
         return self.sources.get(SourceKey(SourceKind.SCHEDULER))
@@ -222,7 +228,7 @@ class Registry:
         return tuple(self._workers.values())
 
     def put(self, worker: WorkerRuntime) -> WorkerRuntime | None:
-        """Adds a worker, or a new life of one; returns the one that had to make room.
+        """Adds a worker, or a new life of one; returns one that is gone and has to be forgotten.
 
         Raises:
             TooManyWorkersError: the table is full and none of them is gone.
@@ -233,9 +239,17 @@ class Registry:
             evicted = next((w for w in self._workers.values() if not self.any_alive(w)), None)
             if evicted is None:
                 raise TooManyWorkersError(self._max_workers)
-            del self._workers[evicted.name]
         self._workers[worker.name] = worker
         return evicted
+
+    def remove(self, worker: WorkerRuntime) -> None:
+        """Forgets a worker; not the one that has taken its name."""
+        if self._workers.get(worker.name) is worker:
+            del self._workers[worker.name]
+
+    def gone_for(self, worker: WorkerRuntime) -> float:
+        """Seconds since any source of the worker was heard; infinite if none ever was."""
+        return min((self.silence(source) for source in worker.sources.values()), default=math.inf)
 
     def alive(self, source: SourceRuntime) -> bool:
         """Whether the source has an open stream and was heard within the heartbeat timeout."""

@@ -9,6 +9,7 @@ import grpc
 from sidecar.identity import NAME_PATTERN, is_name
 from sidecar.ledger.errors import LedgerError, MarkExistsError, UnknownMarkError
 from sidecar.ports import UnknownVerificationError
+from sidecar.recorder.errors import StreamRefusedError
 from sidecar.registry import WorkerRuntime
 
 Service = TypeVar("Service")
@@ -46,7 +47,7 @@ def answering(
 
 def _status_of(error: Exception) -> tuple[grpc.StatusCode, str]:
     match error:
-        case AnswerError():
+        case AnswerError() | StreamRefusedError():
             return error.status, error.text
         case UnknownMarkError() | UnknownVerificationError():
             return grpc.StatusCode.NOT_FOUND, str(error)

@@ -21,6 +21,7 @@ from sidecar.ledger.values import ExportedRecord, Mark
 from sidecar.operators.hub import Missed, TooManyWatchersError, WatchHub
 from sidecar.ports import Continuation, Verifier, WatchEvent
 from sidecar.recorder.clocks import Clocks
+from sidecar.recorder.errors import StreamRefusedError
 from sidecar.registry import Registry, SourceRuntime, WorkerRuntime
 from sidecar.rpc import AnswerError, Directory, answering, check_limit, check_name, milliseconds
 from sidecar.wire import codec
@@ -164,7 +165,7 @@ class VerifierService(verifier_pb2_grpc.VerifierServiceServicer):
             while chunk := await asyncio.to_thread(_next_chunk, records):
                 for exported in chunk:
                     yield _exported(exported)
-        except AnswerError as error:
+        except (AnswerError, StreamRefusedError) as error:
             await context.abort(error.status, error.text)
         except LedgerError as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))

@@ -11,13 +11,13 @@ from sidecar.gate import GateBoard
 from sidecar.identity import Greeting
 from sidecar.ledger.errors import LedgerError, StateNotRecordedError
 from sidecar.ledger.interface import Ledger
-from sidecar.ledger.values import Registration, RegistrationOutcome, SourceDescription
 from sidecar.metrics import Metrics
 from sidecar.ports import RestoreListener, StatusChanged, WatchEvent
 from sidecar.recorder.admission import Admission, Entry, Refusal, RefusalKind, admit
 from sidecar.recorder.errors import RefusalCause, StreamRefusedError
-from sidecar.recorder.opening import LIFE_SEPARATOR, Opening
+from sidecar.recorder.opening import Opening
 from sidecar.recorder.recall import recall_worker
+from sidecar.recorder.registration import register
 from sidecar.recorder.restores import Restores
 from sidecar.registry import (
     Registry,
@@ -80,7 +80,7 @@ class Attaching:
                 worker = await self.known(greeting.worker)
                 decision = admit(self._registry, worker, greeting)
                 if isinstance(decision, Admission):
-                    return await self._let_in(worker, decision, greeting, link)
+                    return self._let_in(worker, decision, greeting, link)
             if worker is None or decision.kind is RefusalKind.RANKS_DIFFER:
                 raise self._refused(decision)
             rivals = self._rivals(worker, decision, greeting)
@@ -93,6 +93,7 @@ class Attaching:
             source.link = None
             source.expects_push = False
             self.refresh(worker)
+            self._publish(StatusChanged(worker.name))
 
     def refresh(self, worker: WorkerRuntime) -> None:
         """Brings the gate and those who wait up to date with who is attached."""
@@ -100,19 +101,31 @@ class Attaching:
             return
         self._gates.note_missing(worker.name, self._registry.missing_words(worker))
         worker.changes.notify()
-        self._publish(StatusChanged(worker.name))
 
-    async def refresh_live(self, worker: WorkerRuntime) -> None:
-        """Replaces a stale live state from the ledger; leaves it stale where there is none."""
-        scheduler = worker.scheduler
-        if scheduler is None or not worker.live.stale:
+    def forget(self, worker: WorkerRuntime) -> None:
+        """Drops a worker that is gone; the ledger remembers it if it comes back."""
+        self._registry.remove(worker)
+        self._gates.forget(worker.name)
+        self._metrics.forget(worker.name)
+
+    async def refresh_live(self, worker: WorkerRuntime, source: SourceRuntime) -> None:
+        """Replaces a stale live state from the ledger, or by one that knows no session.
+
+        For the scheduler's own stream, and between its records: whoever else did it would set
+        the state back behind what is folded meanwhile.
+
+        Raises:
+            StreamRefusedError: the ledger cannot be read.
+
+        """
+        if source.key.kind is not SourceKind.SCHEDULER or not worker.live.stale:
             return
         try:
             state = await asyncio.to_thread(
-                self._ledger.newest_state, scheduler.source_id, scheduler.generation
+                self._ledger.newest_state, source.source_id, source.generation
             )
         except StateNotRecordedError as error:
-            worker.live.stale = str(error)
+            worker.live.lose(str(error))
         except LedgerError as error:
             raise StreamRefusedError(RefusalCause.LEDGER, str(error)) from error
         else:
@@ -133,14 +146,16 @@ class Attaching:
             recalled = await asyncio.to_thread(recall_worker, self._ledger, name)
         except LedgerError as error:
             raise StreamRefusedError(RefusalCause.LEDGER, str(error)) from error
-        if recalled is None:
-            return None
+        # Somebody else may have been quicker while the ledger was read.
+        worker = self._registry.get(name)
+        if recalled is None or worker is not None:
+            return worker
         self._put(recalled.worker)
         if recalled.distrust:
             self._gates.suspect(name, recalled.worker.generation, recalled.distrust)
         return recalled.worker
 
-    async def _let_in(
+    def _let_in(
         self,
         worker: WorkerRuntime | None,
         admission: Admission,
@@ -160,7 +175,7 @@ class Attaching:
             case Entry.RESTORED:
                 self._restores.reattached(worker, source, greeting, admission.why)
             case Entry.RESTARTED_SOURCE:
-                self._restores.open(worker, source, next_seq=1, why=admission.why)
+                self._restores.restarted(worker, source, admission.why)
                 self._listener.on_restart(worker, worker.incarnation, worker.incarnation)
             case Entry.RECONNECTED if worker.unjudged:
                 self._restores.resume(worker, source)
@@ -185,7 +200,7 @@ class Attaching:
             adapter=greeting.adapter_version,
         )
         self.refresh(worker)
-        await self.refresh_live(worker)
+        self._publish(StatusChanged(worker.name))
         return worker, source
 
     def _new_life(
@@ -214,14 +229,13 @@ class Attaching:
         except TooManyWorkersError as error:
             raise StreamRefusedError(RefusalCause.TOO_MANY, str(error)) from error
         if evicted is not None:
-            self._gates.forget(evicted.name)
-            self._metrics.forget(evicted.name)
+            self.forget(evicted)
 
     def _new_source(
         self, worker: WorkerRuntime, old: SourceRuntime | None, greeting: Greeting
     ) -> SourceRuntime:
         try:
-            registration = self._register(greeting)
+            registration = register(self._ledger, greeting)
         except LedgerError as error:
             raise StreamRefusedError(RefusalCause.LEDGER, str(error)) from error
         source = SourceRuntime(
@@ -237,32 +251,15 @@ class Attaching:
         opening = Opening("attached", greeting.process, greeting.signs_seen)
         source.received_seq = source.durable_seq = registration.durable_seq
         source.first_seq = registration.durable_seq + 1
-        self._restores.write_generations(source, first_seq=source.first_seq, opening=opening)
+        self._restores.write_generations(
+            source.source_id, source.generation, source.first_seq, opening
+        )
         if old is not None:
             source.recorded_fingerprint = old.fingerprint
             if source.key.kind is SourceKind.SCHEDULER:
                 worker.live = type(worker.live)()
         worker.sources[source.key] = source
         return source
-
-    def _register(self, greeting: Greeting) -> Registration:
-        description = SourceDescription(
-            nonce=greeting.nonce,
-            ranks=greeting.ranks,
-            fingerprint=greeting.fingerprint,
-            kv_groups=greeting.kv_groups,
-        )
-        opening = Opening("attached", greeting.process, greeting.signs_seen).encode()
-        registration = self._ledger.source(
-            greeting.worker, greeting.incarnation, greeting.key, description, reason=opening
-        )
-        if registration.outcome is not RegistrationOutcome.NONCE_CHANGED:
-            return registration
-        # Other memory under the same incarnation has a log of its own.
-        label = f"{greeting.incarnation}{LIFE_SEPARATOR}{greeting.nonce:016x}"
-        return self._ledger.source(
-            greeting.worker, label, greeting.key, description, reason=opening
-        )
 
     async def _heard_again(
         self, worker: WorkerRuntime, rivals: Sequence[SourceRuntime], since: float

@@ -24,7 +24,7 @@ from sidecar.registry import (
 from sidecar.wire import codec
 
 # Answers kept for whoever asked; asking needs one at a time, a few tolerate overlaps.
-MAX_ANSWERS = 8
+MAX_ANSWERS = 4
 # Attestations of one source that come at the same time.
 MAX_OPEN = 4
 # Of one attestation, all its parts together. A row of digests is 32 bytes a token.
@@ -149,6 +149,12 @@ class _Wish:
             return source.pushed
         return source.answers.get(self._attest_id)
 
+    def drop(self) -> None:
+        """Frees what was collected: it can be hundreds of megabytes."""
+        source = self._worker.sources.get(self._key)
+        if source is not None:
+            source.answers.pop(self._attest_id, None)
+
     def can_ask(self, *, patient: bool) -> bool:
         """Whether there is a stream over which it was not asked yet."""
         source = self._worker.sources.get(self._key)
@@ -220,6 +226,7 @@ class AttestationDesk:
             )
             found = wish.answer()
             if found is not None:
+                wish.drop()
                 return found
             left = until - self._clock()
             if left <= 0:

@@ -20,6 +20,7 @@ class RefusalCause(enum.StrEnum):
     STOPPING = "stopping"
     SUPERSEDED = "superseded"
     SILENT = "silent"
+    INTERNAL = "internal"
 
 
 _STATUS = {
@@ -35,6 +36,7 @@ _STATUS = {
     RefusalCause.STOPPING: grpc.StatusCode.UNAVAILABLE,
     RefusalCause.SUPERSEDED: grpc.StatusCode.ABORTED,
     RefusalCause.SILENT: grpc.StatusCode.ABORTED,
+    RefusalCause.INTERNAL: grpc.StatusCode.INTERNAL,
 }
 
 

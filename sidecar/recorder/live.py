@@ -56,6 +56,12 @@ class LiveSessions:
         with suppress(RecordError):
             self.state = self.state.rebased(attestation)
 
+    def lose(self, why: str) -> None:
+        """Goes on without knowing any session, following steps only."""
+        state = SchedulerState()
+        state.apply(Hole(count=1, first_step=0, last_step=0, reason=why))
+        self.replace(state)
+
     def replace(self, state: SchedulerState) -> None:
         """Goes on from a state that the ledger gave."""
         self.state = state

@@ -84,7 +84,6 @@ class Restores:
             else RestoreEvidence.STOOD_STILL
         )
         known = is_known_sign(source, sign)
-        source.signs_seen = sign.signs_seen
         source.held_attest_id = sign.held_attest_id
         source.expects_push = True
         source.hold_seen = False
@@ -93,12 +92,13 @@ class Restores:
             why += f" for {sign.gap_ns / 1e9:.3f} s"
         self._metrics.signs.labels(worker.name, evidence.value).inc()
         if not known:
-            source.process = sign.process
-            self.open(worker, source, next_seq=sign.next_seq, why=why)
+            opening = Opening(why, sign.process, sign.signs_seen)
+            self._open(worker, source, next_seq=sign.next_seq, opening=opening)
         # After the generation was opened: what was recorded until then is kept beside it. A new
         # sign without a fingerprint leaves none, so that it cannot be taken for an equal one.
         if sign.fingerprint or not known:
             source.fingerprint = sign.fingerprint
+        source.signs_seen = sign.signs_seen
         source.awaits_sign = False
         source.last_sign = sign.signs_seen
         self._notify(worker, source, evidence, why, sign)
@@ -112,11 +112,11 @@ class Restores:
             StreamRefusedError: the ledger could not open the generation.
 
         """
+        self._metrics.signs.labels(worker.name, RestoreEvidence.REATTACH.value).inc()
+        opening = Opening(why, greeting.process, greeting.signs_seen)
+        self._open(worker, source, next_seq=greeting.next_seq, opening=opening)
         source.awaits_sign = True
         source.last_sign = None
-        self._metrics.signs.labels(worker.name, RestoreEvidence.REATTACH.value).inc()
-        source.process, source.signs_seen = greeting.process, greeting.signs_seen
-        self.open(worker, source, next_seq=greeting.next_seq, why=why)
         source.fingerprint = greeting.fingerprint
         self._notify(worker, source, RestoreEvidence.REATTACH, why, None)
 
@@ -124,36 +124,41 @@ class Restores:
         """A restore was noticed by a sidecar before this one and never judged."""
         self._notify(worker, source, RestoreEvidence.REATTACH, worker.unjudged, None)
 
-    def open(
-        self, worker: WorkerRuntime, source: SourceRuntime, *, next_seq: int, why: str
-    ) -> None:
-        """Opens, or joins, the generation for one source. It happens at once: nobody sees a
-        worker that is restored and whose gate is open.
+    def restarted(self, worker: WorkerRuntime, source: SourceRuntime, why: str) -> None:
+        """A source came back with other memory.
 
         Raises:
-            StreamRefusedError: the ledger did not take it.
+            StreamRefusedError: the ledger could not open the generation.
 
+        """
+        opening = Opening(why, source.process, source.signs_seen)
+        self._open(worker, source, next_seq=1, opening=opening)
+
+    def _open(
+        self, worker: WorkerRuntime, source: SourceRuntime, *, next_seq: int, opening: Opening
+    ) -> None:
+        """Opens, or joins, the generation for one source. It happens at once: nobody sees a
+        worker that is restored and whose gate is open. When the ledger does not take it the
+        gate stays closed and nothing else has changed: the source will say it again.
         """
         generation = next_generation(
             worker, source, now=self._registry.now(), join_window_s=self._join_window_s
         )
         if generation > worker.generation:
-            self._begin(worker, generation, why)
+            reason = f"restore {generation} is not judged: {opening.why}"
+            self._gates.suspect(worker.name, generation, reason)
         first_seq = min(next_seq, source.received_seq + 1)
-        rolled_back = source.received_seq - (first_seq - 1)
-        source.generation = generation
-        source.first_seq = first_seq
-        source.received_seq = first_seq - 1
-        source.durable_seq = min(source.durable_seq, first_seq - 1)
-        if rolled_back:
-            # Seqs start again below what waits; the old generation's acknowledge nothing now.
-            source.unacked.clear()
-            source.unacked_bytes = 0
-            source.recorded_step = 0
-        if rolled_back and source.key.kind is SourceKind.SCHEDULER:
-            worker.live.stale = f"went back by {rolled_back} records"
-        opening = Opening(why, source.process, source.signs_seen)
-        self.write_generations(source, first_seq=first_seq, opening=opening)
+        cuts = {key: self._ledger.cut(each.source_id) for key, each in worker.sources.items()}
+        self.write_generations(source.source_id, generation, first_seq, opening)
+        if generation > worker.generation:
+            worker.generation = generation
+            worker.generation_opened_at = self._registry.now()
+            worker.noticed_unix_ns = self._unix_ns()
+            for key, each in worker.sources.items():
+                each.cut = cuts[key]
+                each.recorded_fingerprint = each.fingerprint
+        source.process, source.signs_seen = opening.process, opening.signs_seen
+        rolled_back = _branch(worker, source, generation, first_seq)
         worker.changes.notify()
         _log.warning(
             "restore_noticed",
@@ -162,33 +167,26 @@ class Restores:
             generation=generation,
             first_seq=first_seq,
             rolled_back_records=rolled_back,
-            why=why,
+            why=opening.why,
         )
 
-    def write_generations(self, source: SourceRuntime, *, first_seq: int, opening: Opening) -> None:
-        """Brings the ledger's count of this source to its generation, which other sources may
-        have raised by several.
+    def write_generations(
+        self, source_id: int, generation: int, first_seq: int, opening: Opening
+    ) -> None:
+        """Brings the ledger's count of a source to `generation`, which other sources may have
+        raised by several.
 
         Raises:
             StreamRefusedError: the ledger did not take it.
 
         """
-        newest = max(entry.generation for entry in self._ledger.generations(source.source_id))
         text = opening.encode()
-        for number in range(newest + 1, source.generation + 1):
-            try:
-                self._ledger.open_generation(source.source_id, number, first_seq, text)
-            except LedgerError as error:
-                raise StreamRefusedError(RefusalCause.LEDGER, str(error)) from error
-
-    def _begin(self, worker: WorkerRuntime, generation: int, why: str) -> None:
-        worker.generation = generation
-        worker.generation_opened_at = self._registry.now()
-        worker.noticed_unix_ns = self._unix_ns()
-        self._gates.suspect(worker.name, generation, f"restore {generation} is not judged: {why}")
-        for source in worker.sources.values():
-            source.cut = self._ledger.cut(source.source_id)
-            source.recorded_fingerprint = source.fingerprint
+        try:
+            newest = max(each.generation for each in self._ledger.generations(source_id))
+            for number in range(newest + 1, generation + 1):
+                self._ledger.open_generation(source_id, number, first_seq, text)
+        except LedgerError as error:
+            raise StreamRefusedError(RefusalCause.LEDGER, str(error)) from error
 
     def _notify(
         self,
@@ -200,3 +198,20 @@ class Restores:
     ) -> None:
         notice = RestoreNotice(evidence=evidence, why=why, unix_ns=self._unix_ns(), sign=sign)
         self._listener.on_sign(worker, source.generation, source.key, notice)
+
+
+def _branch(worker: WorkerRuntime, source: SourceRuntime, generation: int, first_seq: int) -> int:
+    """Has the source go on in `generation` from `first_seq`; how many records that is back."""
+    rolled_back = source.received_seq - (first_seq - 1)
+    source.generation = generation
+    source.first_seq = first_seq
+    source.received_seq = first_seq - 1
+    source.durable_seq = min(source.durable_seq, first_seq - 1)
+    if rolled_back:
+        # Seqs start again below what waits; the old generation's acknowledge nothing now.
+        source.unacked.clear()
+        source.unacked_bytes = 0
+        source.recorded_step = 0
+    if rolled_back and source.key.kind is SourceKind.SCHEDULER:
+        worker.live.stale = f"went back by {rolled_back} records"
+    return rolled_back

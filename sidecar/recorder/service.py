@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 
+import grpc
 import structlog
 from tokenwitness.v1 import recorder_pb2 as pb
 from tokenwitness.v1 import recorder_pb2_grpc
@@ -34,13 +35,18 @@ class RecorderService(recorder_pb2_grpc.RecorderServiceServicer):
         del request_iterator  # read through the context, which tells the end from an error
         stream = SourceStream(self._services, context)
         self._streams.add(stream)
+        if self._stopping:
+            stream.link.end(_stopping())
         try:
-            if self._stopping:
-                raise _stopping()
             await stream.run()
         except StreamRefusedError as error:
             self._note(error)
             await context.abort(error.status, error.text)
+        except Exception:  # noqa: BLE001 - whatever it was, the others must go on
+            # Not foreseen: the source is told so, and may attach again.
+            _log.exception("stream_failed")
+            self._metrics.refused.labels(RefusalCause.INTERNAL.value).inc()
+            await context.abort(grpc.StatusCode.INTERNAL, "the sidecar failed; see its log")
         finally:
             self._streams.discard(stream)
 

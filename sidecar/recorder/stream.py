@@ -71,6 +71,8 @@ class SourceStream:
             StreamRefusedError: the sidecar ends it, with the status that says why.
 
         """
+        if self.link.ended.done():
+            raise self.link.ended.result()
         try:
             first = await asyncio.wait_for(self._next(), HELLO_TIMEOUT_S)
         except TimeoutError:
@@ -87,6 +89,7 @@ class SourceStream:
         try:
             intake = self._services.intake(worker, source, self.link)
             await self._welcome(source)
+            await self._services.attaching.refresh_live(worker, source)
             await intake.fill_gap(greeting.oldest_seq, greeting.step)
             await self._converse(worker, source, intake)
         finally:
@@ -164,7 +167,7 @@ class SourceStream:
                 note_heartbeat(source, message.heartbeat)
             case "sign":
                 self._services.restores.signed(worker, source, read_sign(message.sign))
-                await self._services.attaching.refresh_live(worker)
+                await self._services.attaching.refresh_live(worker, source)
             case "attestation":
                 attested = parts.add(
                     message.attestation,

@@ -1,7 +1,9 @@
 """Noticing restores: generations, gates, cuts, restarts."""
 
 import asyncio
+from pathlib import Path
 
+import grpc
 import pytest
 from tokenwitness.v1 import recorder_pb2 as pb
 
@@ -9,6 +11,7 @@ from sidecar.core.events import SourceKey, SourceKind
 from sidecar.core.verdicts import Verdict
 from sidecar.gate import GatePosition
 from sidecar.identity import RestoreEvidence
+from sidecar.ledger.errors import LedgerFullError, StateNotRecordedError
 from sidecar.ledger.values import StoredVerdict
 from sidecar.wire import codec
 from tests.unit.services.conftest import worker_verdict
@@ -113,6 +116,7 @@ async def test_a_rollback_starts_from_the_state_as_of_the_branch(rig):
     (_, generation, source, notice) = rig.verifier.signs[0]
     assert (generation, source, notice.evidence) == (1, "scheduler", RestoreEvidence.REATTACH)
     assert "behind the record" in notice.why
+    await eventually(lambda: not rig.worker().live.unknown)
     assert list(rig.worker().live.sessions[0].tokens) == [1, 2, 3, 10]
     await restored.records(launch(3, 2, rows=[0], starts=[3]), commit(4, 2, tokens=[77]))
     await restored.acked(4)
@@ -234,6 +238,7 @@ async def test_a_restarted_sidecar_goes_on_from_the_ledger(start_rig, restored):
     again, welcome = await rig.workers.attach(script)
     assert (welcome.durable_seq, welcome.generation) == (4, int(restored))
     assert bool(rig.verifier.signs) is restored
+    await eventually(lambda: not rig.worker().live.unknown)
     assert rig.worker().live.sessions[0].emitted == 5
     await again.records(launch(5, 3, rows=[0], starts=[4]), commit(6, 3, tokens=[9]))
     await again.acked(6)
@@ -268,3 +273,66 @@ async def test_a_bad_verdict_keeps_the_gate_closed_over_a_restart_of_the_sidecar
     await rig.workers.attach(RANK.but(next_seq=3))
     assert not gate(rig).open
     assert "KV_MISMATCH" in gate(rig).reason
+
+
+async def test_a_sign_that_the_ledger_does_not_take_is_said_again(rig, monkeypatch):
+    """The gate is closed at once; nothing else has changed until the generation is written."""
+    scheduler, _ = await whole(rig)
+    ledger = rig.services.host.ledger
+
+    def full(*_, **__):
+        raise LedgerFullError(Path("ledger"), None)
+
+    monkeypatch.setattr(ledger, "open_generation", full)
+    await scheduler.sign(next_seq=5, process=process(pid=101))
+    code, details = await scheduler.ended()
+    assert code is grpc.StatusCode.UNAVAILABLE
+    assert "disk is full" in details
+    assert not gate(rig).open
+    assert rig.worker().generation == 0
+    monkeypatch.undo()
+    again, welcome = await rig.workers.attach(
+        SCHEDULER.but(next_seq=5, process=process(pid=101), signs_seen=1)
+    )
+    assert welcome.generation == 1
+    await again.records(launch(5, 3, rows=[0], starts=[4]), commit(6, 3, tokens=[9]))
+    await again.acked(6)
+    assert rig.services.host.set_gate(rig.worker(), 1, GatePosition.OPEN, "")
+
+
+async def test_a_worker_that_is_gone_for_very_long_is_forgotten_and_recalled(rig):
+    scheduler, rank = await whole(rig)
+    await scheduler.hang_up()
+    await rank.hang_up()
+    await eventually(lambda: not rig.worker().attached)
+    rig.clock.ahead += 3601
+    await eventually(lambda: rig.worker() is None)
+    assert gate(rig) is None
+    _, welcome = await rig.workers.attach(SCHEDULER.but(next_seq=5))
+    assert (welcome.durable_seq, welcome.generation) == (4, 0)
+    assert not rig.verifier.signs
+
+
+async def test_a_state_that_cannot_be_read_back_leaves_sessions_unknown(rig, monkeypatch):
+    scheduler, _ = await whole(rig)
+    await scheduler.records(launch(9, 9))
+    await scheduler.ended()
+
+    def gone(*_):
+        raise StateNotRecordedError(1, 0, "newest", "retention removed it")
+
+    rig.worker().live.stale = "a bad record"
+    monkeypatch.setattr(rig.services.host.ledger, "newest_state", gone)
+    again, _ = await rig.workers.attach(SCHEDULER.but(next_seq=5))
+    await again.records(launch(5, 3, rows=[0], starts=[4]), commit(6, 3, tokens=[9]))
+    await again.acked(6)
+    assert "retention removed it" in rig.worker().live.unknown
+    assert not rig.worker().live.sessions
+
+
+async def test_watchers_are_told_of_changes_only(rig):
+    await whole(rig)
+    watcher = rig.services.hub.open("w")
+    await asyncio.sleep(0.6)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(watcher.next(), 0.01)
