@@ -50,9 +50,9 @@ def start_from_attestation(
         # Nothing of these steps was in flight: empty steps stand for them.
         none = np.zeros(0, np.int64)
         pending = [PendingStep(step, none, none, None, none, none) for step in wanted]
-    lost_kv = _check_in_flight(attestation.sessions, pending)
+    writers = _writers(attestation.sessions, pending)
     for each in pending:
-        state.pending.append(_named(state, each, lost_kv))
+        state.pending.append(_named(state, each, writers))
 
 
 def _open(state: "SchedulerState", live: LiveSession) -> None:
@@ -81,35 +81,39 @@ def block_tables(live: LiveSession) -> dict[int, list[int]]:
     return tables
 
 
-def _check_in_flight(
+def _writers(
     sessions: Sequence[LiveSession], pending: Sequence[PendingStep]
-) -> frozenset[int]:
-    """Rows whose steps in flight write KV that was given up meanwhile (preempted)."""
-    launched: dict[int, int] = {}
-    for each in pending:
+) -> frozenset[tuple[int, int]]:
+    """(step, row) of steps in flight that write a session's present KV: its newest ones, as many
+    as it has tokens in flight. Older ones write KV that was given up meanwhile (preemption).
+    """
+    writers = set()
+    left = {live.row: live.in_flight for live in sessions}
+    for each in reversed(pending):
         for row, count in zip(each.rows.tolist(), each.counts.tolist(), strict=True):
-            launched[row] = launched.get(row, 0) + count
-    lost = set()
+            if left.get(row):
+                left[row] -= count
+                writers.add((each.step, row))
     for live in sessions:
-        known = launched.get(live.row, 0)
-        if live.in_flight == 0 and known:
-            lost.add(live.row)
-        elif live.in_flight != known:
+        if left[live.row]:
             raise BaselineIncomplete(
                 f"session {live.session_id!r} has {live.in_flight} tokens in flight, the launches "
-                f"explain {known}"
+                f"explain {live.in_flight - left[live.row]}"
             )
-    return frozenset(lost)
+    return frozenset(writers)
 
 
-def _named(state: "SchedulerState", pending: PendingStep, lost_kv: frozenset[int]) -> PendingStep:
+def _named(
+    state: "SchedulerState", pending: PendingStep, writers: frozenset[tuple[int, int]]
+) -> PendingStep:
     """The pending step with the sessions that hold its rows now; -1 for rows that nobody does."""
     life: NDArray[np.int64] = np.full(len(pending.rows), -1, np.int64)
     kv_life = life.copy()
     for i, row in enumerate(pending.rows.tolist()):
         if row in state.sessions:
             life[i] = state.columns.life[row]
-            kv_life[i] = -1 if row in lost_kv else state.columns.kv_life[row]
+            if (pending.step, row) in writers:
+                kv_life[i] = state.columns.kv_life[row]
             state.columns.last_step[row] = pending.step
         else:
             state.columns.reserve(row)

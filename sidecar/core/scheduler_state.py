@@ -98,12 +98,6 @@ class SchedulerState:
             self.launched - self.witnessed_launched, self.committed - self.witnessed_committed
         )
 
-    def session(self, session_id: str) -> Session | None:
-        for session in self.sessions.values():
-            if session.session_id == session_id:
-                return session
-        return None
-
     def tables(self) -> dict[str, dict[int, list[int]]]:
         """Block tables by session id and KV group."""
         return {each.session_id: each.tables for each in self.sessions.values()}

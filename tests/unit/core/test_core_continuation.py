@@ -147,6 +147,10 @@ SHADOW, RECORDED = Mode.INDEPENDENT, Mode.RECORDED
             [result(SHADOW, Outcome.IDENTICAL), result(Mode.CACHED, Outcome.DIVERGED)],
             Verdict.DIVERGED,
         ),
+        (
+            [result(SHADOW, Outcome.IDENTICAL), result(Mode.CACHED, Outcome.NEAR_TIE)],
+            Verdict.INCOMPARABLE,
+        ),
         ([result(Mode.FORCED, Outcome.PLAUSIBLE)], Verdict.INCOMPARABLE),
         ([result(Mode.FORCED, Outcome.IMPLAUSIBLE)], Verdict.INCOMPARABLE),
         ([ContinuationResult(SHADOW, not_compared("engine gone"))], Verdict.INCOMPARABLE),

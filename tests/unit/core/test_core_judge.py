@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from engine_simulator import BLOCK, DIGEST_LAYERS, Engine, u32
+from engine_simulator import BLOCK, DIGEST_LAYERS, GROUP, Engine, u32
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from schedules import (
@@ -31,6 +31,7 @@ from sidecar.core.evidence import (
 )
 from sidecar.core.judge import judge_state
 from sidecar.core.rank_state import RankState
+from sidecar.core.scheduler_state import SchedulerState
 from sidecar.core.verdicts import Verdict
 
 BOTH = pytest.mark.parametrize(("ranks", "depth"), [(1, 0), (2, 1)])
@@ -266,6 +267,11 @@ def test_a_foreign_session_that_only_says_that_it_waits_is_unknown():
     assert judgement.verdict is Verdict.UNKNOWN
 
 
+def test_a_foreign_session_that_was_preempted_is_unknown():
+    stranger = foreign(evidence_of(busy_engine()), waiting=True, computed=0, in_flight=0)
+    assert judge_state(stranger).verdict is Verdict.UNKNOWN
+
+
 def test_a_request_that_has_just_come_in_is_not_judged():
     engine = busy_engine()
     engine.add([1, 2, 3])
@@ -439,22 +445,36 @@ def test_steps_beyond_the_record_are_believed_only_up_to_the_allowance():
     assert "not recorded" in judgement.findings[0].reason
 
 
-@pytest.mark.parametrize(("late", "passes"), [(1, True), (2, True), (3, False)])
-def test_late_records_are_counted_and_bounded(late, passes):
-    engine = busy_engine()
-    evidence = evidence_of(engine)
+def with_late_steps(engine: Engine, late: int, *, scheduler: bool, rank: bool) -> StateEvidence:
+    """Evidence whose newest `late` steps were recorded only after the restore."""
     first_late = engine.launched - late + 1
-    scheduler, rank = folded([]), folded_rank([])
-    for event in engine.scheduler_log:
-        scheduler.apply(event, Witness.LATE if event.step >= first_late else Witness.WITNESSED)
-    for event in engine.rank_logs[0]:
-        newest = getattr(event, "step", 0) >= first_late
-        rank.apply(event, Witness.LATE if newest else Witness.WITNESSED)
-    judgement = judge_state(with_expected_rank(replace(evidence, expected=scheduler), 0, rank))
-    assert judgement.verdict.passes is passes
-    if passes:
-        # Four sessions in steady decode: one row each in every late step.
-        assert judgement.compared.kv_rows_late == 4 * late
+
+    def fold(state, log, is_late: bool):
+        for event in log:
+            newest = is_late and getattr(event, "step", 0) >= first_late
+            state.apply(event, Witness.LATE if newest else Witness.WITNESSED)
+        return state
+
+    expected = fold(SchedulerState(), engine.scheduler_log, scheduler)
+    evidence = replace(evidence_of(engine), expected=expected)
+    return with_expected_rank(evidence, 0, fold(RankState([GROUP]), engine.rank_logs[0], rank))
+
+
+@pytest.mark.parametrize("late", [1, 2])
+def test_late_records_are_believed_up_to_the_allowance_and_counted(late):
+    evidence = with_late_steps(busy_engine(), late, scheduler=True, rank=True)
+    judgement = judge_state(evidence)
+    assert judgement.verdict is Verdict.RESUMED_EXACT
+    # Four sessions in steady decode: one row each in every late step.
+    assert judgement.compared.kv_rows_late == 4 * late
+
+
+def test_a_scheduler_or_a_rank_that_was_recorded_too_late_is_no_pass():
+    for scheduler in (True, False):
+        evidence = with_late_steps(busy_engine(), 3, scheduler=scheduler, rank=not scheduler)
+        judgement = judge_state(evidence)
+        assert judgement.verdict is Verdict.INCOMPARABLE
+        assert "after the restore" in judgement.findings[0].reason
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ from sidecar.core.events import (
     Commit,
     Hole,
     Launch,
+    LiveSession,
+    SchedulerAttestation,
     SessionEnd,
     SessionEndReason,
     SessionStart,
@@ -295,6 +297,64 @@ def test_a_baseline_with_unknown_steps_in_flight_is_refused():
     engine = busy_engine(depth=1)
     with pytest.raises(BaselineIncomplete, match="needs the launches"):
         SchedulerState.from_attestation(engine.attest()[0])
+
+
+def preempted_in_flight() -> tuple[SchedulerState, tuple[Launch, ...]]:
+    """Step 2 of session "a" has no outcome yet when its KV is given up and begun anew."""
+    state = after_prefill()
+    steps = (
+        launch(2, starts=[3]),
+        launch(3, starts=[0], counts=u32([2]), preempted_rows=(0,)),
+    )
+    for step in steps:
+        state.apply(step)
+    return state, steps
+
+
+def finish(state: SchedulerState) -> tuple[int, int, int]:
+    state.apply(Commit(2, u32([8])))
+    state.apply(Commit(3, u32([]), token_counts=u32([0])))
+    session = state.sessions[0]
+    return session.emitted, session.computed, session.in_flight
+
+
+def test_a_preempted_session_keeps_its_token_and_not_its_kv():
+    state, _ = preempted_in_flight()
+    assert finish(state) == (5, 2, 0)
+
+
+def test_a_snapshot_remembers_whose_kv_a_step_in_flight_writes():
+    state, _ = preempted_in_flight()
+    assert finish(SchedulerState.from_bytes(state.to_bytes())) == (5, 2, 0)
+
+
+def live_as(session, **changes) -> LiveSession:
+    """The session as its scheduler would attest it."""
+    values = {
+        "row": session.row,
+        "session_id": session.session_id,
+        "emitted": session.emitted,
+        "computed": session.computed,
+        "in_flight": session.in_flight,
+        "prompt_length": session.prompt_length,
+        "tokens": session.token_array(),
+        "sampling": GREEDY,
+    }
+    return LiveSession(**{**values, **changes})
+
+
+def test_a_baseline_knows_kv_that_was_given_up_in_flight():
+    state, steps = preempted_in_flight()
+    attestation = SchedulerAttestation(3, 1, (live_as(state.sessions[0]),))
+    assert finish(SchedulerState.from_attestation(attestation, steps)) == (5, 2, 0)
+
+
+@pytest.mark.parametrize("in_flight", [1, 4])
+def test_a_baseline_whose_launches_do_not_explain_its_positions_is_refused(in_flight):
+    state, steps = preempted_in_flight()
+    live = live_as(state.sessions[0], in_flight=in_flight)
+    with pytest.raises(BaselineIncomplete):
+        SchedulerState.from_attestation(SchedulerAttestation(3, 1, (live,)), steps)
 
 
 def test_every_cut_or_lengthened_snapshot_is_refused():
