@@ -17,19 +17,24 @@ from .rows import Read
 from .snapshots import SnapshotInfo
 from .values import FutureTokens, RecordKind
 
+# Whether a replay ends before this record, in this state.
+Stop = Callable[[Read, State], bool]
 _NO_LIMIT = (1 << 63) - 1
 
 
 @dataclass(slots=True)
 class Point:
     """Where a replay stands: `seq` of `generation` is the last seq that is in the state,
-    `last_id` the newest event.
+    `last_id` the newest event. `launched` and `committed` are the newest steps of its records,
+    which after a Hole are not the state's own.
     """
 
     state: State
     generation: int
     seq: int
     last_id: int
+    launched: int
+    committed: int
     # There is a record beyond the point where the replay was to stop.
     went_on: bool = False
 
@@ -62,8 +67,11 @@ class History:
         """
         asked = f"boundary launched {launched}, committed {committed}"
 
-        def beyond(read: Read) -> bool:
+        def beyond(read: Read, state: State) -> bool:
             kind, step = read.row.kind, read.row.step
+            if kind == RecordKind.HOLE and boundary(state) == (launched, committed):
+                # What is missing came after this boundary, whatever step it was of.
+                return True
             return step > (committed if kind == RecordKind.COMMIT else launched)
 
         point = self._replay(launched, committed, cut, beyond, asked)
@@ -82,7 +90,7 @@ class History:
     def rank(self, step: int, cut: int) -> Point:
         """After all records up to `step`. Its own step is smaller when the rank recorded none."""
 
-        def beyond(read: Read) -> bool:
+        def beyond(read: Read, _state: State) -> bool:
             return read.row.kind != RecordKind.WEIGHTS and read.row.step > step
 
         return self._replay(step, step, cut, beyond, f"step {step}")
@@ -91,12 +99,12 @@ class History:
         """The state after the event `last_id`, from a given snapshot or (None) from nothing."""
         asked = f"event {last_id}"
         start = self._start([base] if base is not None else [], asked)
-        return self._advance(start, _NO_LIMIT, lambda read: read.row.id > last_id, asked)
+        return self._advance(start, _NO_LIMIT, lambda read, _: read.row.id > last_id, asked)
 
     def future_tokens(self, branch_seq: int, session_ids: frozenset[str]) -> list[FutureTokens]:
         """What sessions that lived before `branch_seq` emitted from there on."""
 
-        def at_branch(read: Read) -> bool:
+        def at_branch(read: Read, _state: State) -> bool:
             return read.row.seq >= branch_seq
 
         asked = f"seq {branch_seq}"
@@ -125,7 +133,7 @@ class History:
             if len(session.tokens) > before
         ]
 
-    def _replay_before(self, branch_seq: int, stop: Callable[[Read], bool], asked: str) -> Point:
+    def _replay_before(self, branch_seq: int, stop: Stop, asked: str) -> Point:
         found = snapshots.infos(self._connection, self._log.entry.source_id)
         fitting = [
             info
@@ -135,9 +143,7 @@ class History:
         ]
         return self._advance(self._start(fitting, asked), _NO_LIMIT, stop, asked)
 
-    def _replay(
-        self, launched: int, committed: int, cut: int, stop: Callable[[Read], bool], asked: str
-    ) -> Point:
+    def _replay(self, launched: int, committed: int, cut: int, stop: Stop, asked: str) -> Point:
         found = snapshots.infos(self._connection, self._log.entry.source_id)
         fitting = snapshots.usable(
             found, self._segments, launched=launched, committed=committed, cut=cut
@@ -152,16 +158,23 @@ class History:
                     state = self._fold.load(data)
                 except REPLAY_ERRORS as error:
                     raise self._refusal(asked, f"snapshot {info.snapshot_id}: {error}") from error
-                return Point(state, info.generation, info.seq, info.last_id)
+                return Point(
+                    state,
+                    info.generation,
+                    info.seq,
+                    info.last_id,
+                    info.launched,
+                    info.committed,
+                )
         if self._log.cut is not None:
             why = "what it needs was removed by retention and no snapshot before it is left"
             raise self._refusal(asked, why)
         first = self._segments[0]
-        return Point(self._fold.empty(), first.generation, first.first - 1, 0)
+        return Point(self._fold.empty(), first.generation, first.first - 1, 0, 0, 0)
 
-    def _advance(self, point: Point, cut: int, stop: Callable[[Read], bool], asked: str) -> Point:
+    def _advance(self, point: Point, cut: int, stop: Stop, asked: str) -> Point:
         for read in self._reads(point):
-            if stop(read):
+            if stop(read, point.state):
                 point.went_on = read.row.kind != RecordKind.HOLE
                 break
             row = read.row
@@ -170,6 +183,10 @@ class History:
             )
             point.generation, point.last_id = row.generation, row.id
             point.seq = row.seq + row.span - 1
+            if row.kind != RecordKind.COMMIT:
+                point.launched = max(point.launched, row.step)
+            if row.kind not in (RecordKind.LAUNCH, RecordKind.HOLE):
+                point.committed = max(point.committed, row.step)
         return point
 
     def _apply(self, state: State, read: Read, witness: Witness, asked: str) -> None:
@@ -191,5 +208,5 @@ class History:
         return StateNotRecordedError(self._log.entry.source_id, self._generation, asked, why)
 
 
-def _never(_read: Read) -> bool:
+def _never(_read: Read, _state: State) -> bool:
     return False

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
+from typing import TypeVar
 
 import structlog
 
@@ -23,6 +24,8 @@ DurableCallback = Callable[[int, int, int], None]
 
 _log = structlog.get_logger(__name__)
 _CONTROL_OVERHEAD = 256
+_JOB_S = 120.0
+T = TypeVar("T")
 
 
 class LedgerBase:
@@ -62,6 +65,13 @@ class LedgerBase:
             if (refused := self._writer.refuses) is not None:
                 raise refused from error
             raise FlushTimeoutError(timeout_s, self._writer.waiting_bytes) from error
+
+    def _awaited(self, done: "Future[T]") -> T:
+        """What the writer did. Raises LedgerError, FlushTimeoutError after a long time."""
+        try:
+            return done.result(_JOB_S)
+        except FutureTimeoutError as error:
+            raise FlushTimeoutError(_JOB_S, self._writer.waiting_bytes) from error
 
     def _log_of(self, source_id: int) -> SourceLog:
         with self._lock:

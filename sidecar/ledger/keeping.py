@@ -17,7 +17,6 @@ from .transaction import Transaction
 from .upkeep import Upkeep
 from .values import Mark, RetentionReport
 
-_JOB_S = 120.0
 _NS = 1_000_000_000
 
 
@@ -30,12 +29,15 @@ class Keeping(States):
         log = self._log_of(source_id)
         with self._lock:
             before = log.bytes_since_snapshot
-        with self._history(source_id, log.newest) as history:
-            point = history.newest()
-        if point.last_id:
-            self._keep(source_id, point, Origin.REPLAY).result(_JOB_S)
-        with self._lock:
-            log.bytes_since_snapshot = max(0, log.bytes_since_snapshot - before)
+        try:
+            with self._history(source_id, log.newest) as history:
+                point = history.newest()
+            if point.last_id:
+                self._awaited(self._keep(source_id, point, Origin.REPLAY))
+        finally:
+            # Also where it failed: the next try is due after as much again, not at once.
+            with self._lock:
+                log.bytes_since_snapshot = max(0, log.bytes_since_snapshot - before)
 
     def put_baseline(
         self, source_id: int, generation: int, seq: int, state: State
@@ -60,7 +62,8 @@ class Keeping(States):
                 f"source {source_id}, generation {generation} has no durable record {seq}: "
                 f"append the records before a baseline first"
             )
-        return self._keep(source_id, Point(state, generation, seq, row[0]), Origin.BASELINE)
+        point = Point(state, generation, seq, row[0], *boundary(state))
+        return self._keep(source_id, point, Origin.BASELINE)
 
     def apply_retention(self, limits: Retention | None = None) -> RetentionReport:
         """Removes what the limits (None: the configured ones) no longer want kept.
@@ -83,7 +86,7 @@ class Keeping(States):
             if not any(report.records for report in freed):
                 break
             reports += freed
-        self._writer.submit(_give_back_pages).result(_JOB_S)
+        self._awaited(self._writer.submit(_give_back_pages))
         with self._readers.lend() as connection:
             return retention.total(reports, connection)
 
@@ -103,7 +106,7 @@ class Keeping(States):
             removed = retention.ROWS_PER_CUT
             while removed == retention.ROWS_PER_CUT:
                 job = partial(retention.cut_in, log=log, planned=each, unix_ns=self._clock())
-                cut, report = self._writer.submit(job).result(_JOB_S)
+                cut, report = self._awaited(self._writer.submit(job))
                 with self._lock:
                     log.cut = cut
                 removed = report.records
@@ -111,22 +114,23 @@ class Keeping(States):
         return reports
 
     def _drop_attestations(self, oldest_unix_ns: int) -> RetentionReport:
-        dropped = self._writer.submit(
-            lambda inside: retention.drop_attestations(inside.connection, oldest_unix_ns)
-        ).result(_JOB_S)
+        dropped = self._awaited(
+            self._writer.submit(
+                lambda inside: retention.drop_attestations(inside.connection, oldest_unix_ns)
+            )
+        )
         return RetentionReport(0, 0, dropped, 0)
 
     def _keep(self, source_id: int, point: Point, origin: Origin) -> "Future[int]":
         data = snapshots.pack(point.state.to_bytes())
-        launched, committed = boundary(point.state)
         info = SnapshotInfo(
             snapshot_id=0,
             generation=point.generation,
             seq=point.seq,
             last_id=point.last_id,
             origin=origin,
-            launched=launched,
-            committed=committed,
+            launched=point.launched,
+            committed=point.committed,
             digest=chain.body_digest(data),
             size=len(data),
         )

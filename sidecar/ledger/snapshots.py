@@ -22,7 +22,7 @@ class Origin(enum.IntEnum):
 class SnapshotInfo:
     """A snapshot without its data; `origin` is an Origin. It holds all records up to
     (generation, seq); the newest of them has the event id `last_id`. `launched` and `committed`
-    are a rank's step twice.
+    are the newest steps of these records; of a rank its step twice.
     """
 
     snapshot_id: int

@@ -66,8 +66,8 @@ class SqliteLedger(Recording, Journal, Keeping):
 
     def limit_file(self, max_file_bytes: int | None) -> None:
         """Changes the limit on the file's size; None: only the disk's. Raises LedgerError."""
-        self._writer.submit(lambda inside: limit_pages(inside.connection, max_file_bytes)).result(
-            _CLOSE_S
+        self._awaited(
+            self._writer.submit(lambda inside: limit_pages(inside.connection, max_file_bytes))
         )
 
     def verify(self) -> VerifyReport:

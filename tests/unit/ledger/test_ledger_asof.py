@@ -128,6 +128,42 @@ def test_a_boundary_beside_a_hole_is_not_recorded(path: Path) -> None:
             assert not isinstance(caught.value, BoundaryNeverStoodError)
 
 
+@pytest.mark.parametrize("snapshot_after", [False, True])
+def test_a_snapshot_beyond_a_hole_is_not_for_what_was_before_it(
+    path: Path, snapshot_after: bool
+) -> None:
+    world = World()
+    with opened(path) as ledger:
+        sources, steps = run(ledger, world, 3)
+        ledger.append(sources.scheduler, 0, [world.hole()])
+        world.step -= 1
+        ledger.append(sources.rank, 0, [world.rank_hole(1)])
+        if snapshot_after:
+            ledger.snapshot(sources.scheduler)
+            ledger.snapshot(sources.rank)
+        found = ledger.scheduler_state(sources.scheduler, 0, 3, 3, NO_CUT)
+        assert found.to_bytes() == fold_scheduler(flat(steps)).to_bytes()
+        rank = ledger.rank_state(sources.rank, 0, 3, NO_CUT)
+        assert rank.to_bytes() == fold_rank([each.rank for each in steps]).to_bytes()
+        assert ledger.rank_state(sources.rank, 0, 4, NO_CUT).broken is not None
+
+
+def test_a_boundary_inside_a_step_whose_outcome_was_lost_is_recorded(path: Path) -> None:
+    world = World()
+    with opened(path) as ledger:
+        sources, steps = run(ledger, world, 3)
+        launched = world.run()
+        ledger.append(sources.scheduler, 0, [launched.launch])
+        # The commit of step 4 is in the hole: its first step is one that was launched.
+        world.scheduler_seq -= 1
+        world.step -= 1
+        ledger.append(sources.scheduler, 0, [world.hole()])
+        found = ledger.scheduler_state(sources.scheduler, 0, 4, 3, NO_CUT)
+        assert found.to_bytes() == fold_scheduler([*flat(steps), launched.launch]).to_bytes()
+        with pytest.raises(StateNotRecordedError, match="hole"):
+            ledger.scheduler_state(sources.scheduler, 0, 4, 4, NO_CUT)
+
+
 def test_generations_share_what_was_before_the_branch(path: Path) -> None:
     world = World()
     with opened(path) as ledger:
