@@ -31,6 +31,7 @@ def page() -> str:
 def settings_table() -> str:
     """The Markdown table of all settings, in their order here."""
     document = Settings.model_json_schema()
+    definitions = document["$defs"]
     lines = ["| Setting | Environment | Default | Allowed | Meaning |", "|---|---|---|---|---|"]
     for name, field in Settings.model_fields.items():
         schema = document["properties"][name]
