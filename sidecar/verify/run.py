@@ -212,7 +212,10 @@ class Runner:
         return replace(evidence, ended_meanwhile=ended)
 
     def _wants_continuation(self, run: Run) -> bool:
+        """A fault of memory is final: how exact sessions go on beside it changes nothing."""
         if run.continuation is Continuation.SKIP:
+            return False
+        if run.judgement is not None and not run.judgement.verdict.passes:
             return False
         return self._plan.shadow is not None
 
