@@ -37,7 +37,7 @@ def settings_table() -> str:
         schema = document["properties"][name]
         lines.append(
             f"| `{name}` | `{ENV_PREFIX}{name.upper()}` | {_default(field.default)} "
-            f"| {_allowed(schema, document['$defs'])} | {field.description} |"
+            f"| {_allowed(schema, definitions)} | {field.description} |"
         )
     return "\n".join(lines) + "\n"
 
