@@ -10,13 +10,18 @@ from tools.demo.criu import Checkpoint, Criu
 from tools.demo.engine import Engine, engine_python, small_model, start_engine
 from tools.demo.errors import DemoError
 from tools.demo.places import free_port
-from tools.demo.sidecar import PROGRAM, Sidecar, restart_sidecar, start_sidecar
+from tools.demo.sidecar import (
+    PROGRAM,
+    VERDICT_TIMEOUT_S,
+    Sidecar,
+    restart_sidecar,
+    start_sidecar,
+)
 from tools.demo.streams import SessionPlan, Streams, open_streams
 from tools.demo.verdicts import Verdict
 from tools.demo.waiting import wait_for
 
 NAME = "e2e"
-VERDICT_TIMEOUT_S = 90
 
 
 @dataclass

@@ -23,6 +23,8 @@ SERVER = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "UV_USE_IO_URING": "0",
+    # Threads that wait for each other sleep: spinning, they starve whoever shares the cores.
+    "OMP_WAIT_POLICY": "passive",
     # Its tree is dumped whole: no helper may outlive or precede it.
     "TOKENIZERS_PARALLELISM": "false",
 }

@@ -1,5 +1,6 @@
 """What the demo shows: progress while it goes, a table at its end."""
 
+import sys
 import time
 from dataclasses import dataclass
 
@@ -9,12 +10,13 @@ from rich.table import Table
 from tools.demo.verdicts import Verdict
 
 _BEGAN = time.monotonic()
-_CONSOLE = Console(highlight=False, markup=False, soft_wrap=True)
+# Wide enough for the table where the output goes to a file.
+_CONSOLE = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 120)
 
 
 def progress(text: str) -> None:
     """One line, with the seconds since the start."""
-    _CONSOLE.print(f"{time.monotonic() - _BEGAN:6.1f} s  {text}")
+    _CONSOLE.print(f"{time.monotonic() - _BEGAN:6.1f} s  {text}", soft_wrap=True)
 
 
 @dataclass(frozen=True, slots=True)

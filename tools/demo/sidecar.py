@@ -19,7 +19,9 @@ from tools.demo.waiting import wait_for
 PROGRAM = CHECKOUT / ".venv" / "bin" / "tokenwitness"
 START_TIMEOUT_S = 20
 ATTACH_TIMEOUT_S = 30
-COMMAND_TIMEOUT_S = 240
+COMMAND_TIMEOUT_S = 300
+# Long enough for the replays on a slow machine with other things to do.
+VERDICT_TIMEOUT_S = 240
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,10 @@ class Sidecar:
 
     def restored(self, worker: str, mark: str) -> Verdict:
         """Says that the worker was restored, and waits for the final verdict."""
-        found = self.command("restored", "--worker", worker, "--mark", mark, "--wait")
+        found = self.command(
+            *("restored", "--worker", worker, "--mark", mark),
+            *("--wait", "--timeout", str(VERDICT_TIMEOUT_S)),
+        )
         return Verdict(found["verdict"])
 
     def verdicts(self, worker: str) -> list[Verdict]:
