@@ -43,6 +43,17 @@ def read_process() -> ProcessIdentity:
     )
 
 
+def thread_busy_ns() -> int:
+    """How long the calling thread ran or waited for a processor so far; neither grows while it
+    sleeps or is frozen. 0: the kernel does not tell.
+    """
+    fields = _read("/proc/thread-self/schedstat").split()
+    try:
+        return int(fields[0]) + int(fields[1])
+    except (IndexError, ValueError):
+        return 0
+
+
 def _read(path: str) -> str:
     # Closed before anything else happens: an open file under /proc can fail a dump.
     try:

@@ -6,10 +6,13 @@ freezer, a stopped process; or the real clock ran away from the monotonic one: a
 machine).
 
 A sign is a question, not a verdict: a wrong one costs an attestation, a missed one costs the
-proof. So a gap counts as standing still unless the processor time used in it proves that this
-process ran: were it frozen for `suspect_after`, it could not have used more than all processors
-for the rest of the gap. That clears a thread that computed under Python's own lock; it cannot
-clear one that slept under it.
+proof. So a gap counts as standing still unless it is proved that it held no freeze of
+`suspect_after`. With such a freeze in it
+ - the thread that polls can have run, or waited for a processor, only for the rest of the time
+   since it last looked: more clears a machine so loaded that nobody got to poll;
+ - all processors together can have worked for the process only for the rest of the gap: more
+   clears a thread that computed under Python's own lock.
+What slept under that lock (a read from a slow disk) is not cleared.
 
 Can miss: a freeze shorter than `suspect_after` that did not re-create the process.
 """
@@ -23,10 +26,12 @@ from dataclasses import dataclass, replace
 
 from tokenwitness.v1 import recorder_pb2 as pb
 
-from engine_adapters.report.process import ProcessIdentity, read_process
+from engine_adapters.report.process import ProcessIdentity, read_process, thread_busy_ns
 
 # Polls closer together than this cannot have a dump between them.
 QUIET_NS = 20_000_000
+# Threads whose time is remembered; those that ended are forgotten with the rest.
+MOST_THREADS = 64
 
 
 class SignKind(enum.Enum):
@@ -49,6 +54,15 @@ class SignSeen:
     count: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """Time spent up to a moment between two readings of the clock, ns."""
+
+    begun: int
+    spent: int
+    ended: int
+
+
 class SignWatch:
     """Polled by every thread of a reporter; the engine's too. Thread safe.
 
@@ -65,6 +79,7 @@ class SignWatch:
         read: Callable[[], ProcessIdentity] = read_process,
         clock: Callable[[], int] = time.monotonic_ns,
         cpu_time: Callable[[], int] = time.process_time_ns,
+        busy: Callable[[], int] = thread_busy_ns,
         cpus: int | None = None,
     ) -> None:
         self._suspect_after_ns = suspect_after_ms * 1_000_000
@@ -72,6 +87,9 @@ class SignWatch:
         self._read = read
         self._clock = clock
         self._cpu_time = cpu_time
+        self._busy = busy
+        # By thread, from when it looked last.
+        self._threads: dict[int, _Sample] = {}
         self._cpus = cpus or os.cpu_count() or 1
         self._lock = threading.Lock()
         self._count = 0
@@ -81,7 +99,7 @@ class SignWatch:
         """Takes the process as it is now for what it should be: nobody polled before."""
         with self._lock:
             self._process = self._read()
-            self._cpu_used = self._cpu_time()
+            self._worked = self._sample(self._cpu_time)
             # Last poll by anyone; and last look at /proc, only written under the lock.
             self._polled = self._looked = self._clock()
 
@@ -117,11 +135,11 @@ class SignWatch:
         now = self._clock()
         # A slower thread may have written an older poll: the look is the floor.
         gap = now - max(self._polled, self._looked)
-        window = now - self._looked
         found = self._read()
-        used = self._cpu_time()
-        kind, still_ns = self._judge(found, gap, window, used - self._cpu_used)
-        self._process, self._cpu_used = _known(found, self._process), used
+        # Both are asked each time: each remembers where it stood.
+        awake = [self._thread_was_awake(), self._process_was_awake()]
+        kind, still_ns = self._judge(found, gap, awake=any(awake))
+        self._process = _known(found, self._process)
         sign = None
         if kind is not None:
             self._count += 1
@@ -131,8 +149,32 @@ class SignWatch:
         self._looked = self._polled = self._clock()
         return sign
 
+    def _thread_was_awake(self) -> bool:
+        """The calling thread was busy for too long to have been frozen since it last looked."""
+        if len(self._threads) >= MOST_THREADS:
+            self._threads.clear()
+        me = threading.get_ident()
+        before, now = self._threads.get(me), self._sample(self._busy)
+        self._threads[me] = now
+        return before is not None and self._was_awake(before, now, processors=1)
+
+    def _process_was_awake(self) -> bool:
+        """The process worked for too long to have been frozen since somebody looked."""
+        before, self._worked = self._worked, self._sample(self._cpu_time)
+        return self._was_awake(before, self._worked, processors=self._cpus)
+
+    def _sample(self, time_spent: Callable[[], int]) -> "_Sample":
+        begun = self._clock()
+        spent = time_spent()
+        return _Sample(begun, spent, self._clock())
+
+    def _was_awake(self, before: "_Sample", now: "_Sample", *, processors: int) -> bool:
+        # The widest time that can lie between the two: nothing is cleared by a slow reading.
+        awake_at_most = now.ended - before.begun - self._suspect_after_ns
+        return now.spent - before.spent > max(processors * awake_at_most, 0)
+
     def _judge(
-        self, found: ProcessIdentity, gap: int, window: int, cpu_used: int
+        self, found: ProcessIdentity, gap: int, *, awake: bool
     ) -> tuple[SignKind | None, int]:
         known = self._process
         if found.boot_id and known.boot_id and found.boot_id != known.boot_id:
@@ -140,10 +182,8 @@ class SignWatch:
             return SignKind.RECREATED, 0
         if found.start_ticks and known.start_ticks and found.start_ticks != known.start_ticks:
             return SignKind.RECREATED, max(gap, 0)
-        if gap > self._suspect_after_ns:
-            most_if_frozen = self._cpus * max(window - self._suspect_after_ns, 0)
-            if cpu_used <= most_if_frozen:
-                return SignKind.STOOD_STILL, gap
+        if gap > self._suspect_after_ns and not awake:
+            return SignKind.STOOD_STILL, gap
         if found.clock_distance_ns and known.clock_distance_ns:
             ahead = found.clock_distance_ns - known.clock_distance_ns
             if ahead > self._suspect_after_ns:

@@ -2,12 +2,13 @@
 
 import os
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from engine_adapters.report.process import ProcessIdentity, read_process
+from engine_adapters.report.process import ProcessIdentity, read_process, thread_busy_ns
 from engine_adapters.report.signs import SignKind, SignWatch
 
 MS = 1_000_000
@@ -18,6 +19,7 @@ class Machine:
     def __init__(self) -> None:
         self.now = 10**12
         self.cpu = 0
+        self.busy = 0
         self.process = HERE
         self.reads = 0
         self.seen = []
@@ -27,6 +29,7 @@ class Machine:
             read=self._read,
             clock=lambda: self.now,
             cpu_time=lambda: self.cpu,
+            busy=lambda: self.busy,
             cpus=2,
         )
 
@@ -34,9 +37,10 @@ class Machine:
         self.reads += 1
         return self.process
 
-    def after(self, ms: int, cpu_ms: int = 0):
+    def after(self, ms: int, cpu_ms: int = 0, busy_ms: int = 0):
         self.now += ms * MS
         self.cpu += cpu_ms * MS
+        self.busy += busy_ms * MS
         return self.watch.poll()
 
 
@@ -90,9 +94,36 @@ def test_a_gap_in_which_the_process_computed_is_no_sign():
     assert Machine().after(2_500, cpu_ms=2_500) is None
 
 
+def test_a_starved_process_is_no_sign_however_long_nobody_polled():
+    machine = Machine()
+    assert machine.after(50) is None
+    # The polling thread waited for a processor nearly all the time, and got none.
+    assert machine.after(10_000, busy_ms=9_000) is None
+
+
+def test_waiting_for_a_processor_beside_a_freeze_does_not_hide_it():
+    machine = Machine()
+    assert machine.after(50) is None
+    assert machine.after(10_000, busy_ms=7_900).kind is SignKind.STOOD_STILL
+
+
+def test_a_thread_that_never_looked_before_clears_nothing():
+    machine = Machine()
+    machine.busy = 10**15
+    assert machine.after(10_000).kind is SignKind.STOOD_STILL
+
+
 def test_computing_before_the_freeze_does_not_hide_it():
-    # 500 ms of the gap could have been used by both processors before a freeze of two seconds.
+    # Both processors could have done this in what two seconds of freeze leave of the gap.
     assert Machine().after(2_500, cpu_ms=1_000).kind is SignKind.STOOD_STILL
+
+
+def test_computing_between_the_last_look_and_the_last_poll_does_not_hide_a_freeze():
+    machine = Machine()
+    for _ in range(100):
+        # Polled often, so that nobody looked, while both processors were busy for a second.
+        assert machine.after(10, cpu_ms=20) is None
+    assert machine.after(2_100, cpu_ms=200).kind is SignKind.STOOD_STILL
 
 
 def test_the_real_clock_running_away_is_a_sign():
@@ -147,6 +178,18 @@ def test_nobody_passes_while_a_sign_is_being_looked_at():
     second.join(5)
     assert passed.is_set()
     assert len(machine.seen) == 1
+
+
+def test_the_time_of_a_real_thread_grows_while_it_runs_and_not_while_it_sleeps():
+    began, before = time.monotonic_ns(), thread_busy_ns()
+    time.sleep(0.2)
+    slept, ended = thread_busy_ns(), time.monotonic_ns()
+    until = time.thread_time() + 0.1
+    while time.thread_time() < until:
+        pass
+    assert before > 0
+    assert thread_busy_ns() - slept > 90_000_000
+    assert slept - before < ended - began - 150 * MS
 
 
 def test_the_real_process_is_read_and_nothing_stays_open():
