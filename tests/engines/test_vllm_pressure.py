@@ -1,4 +1,4 @@
-"""Steps launched before the last one's outcome, and a KV cache that is too small for all."""
+"""A KV cache that is too small for all: sessions are preempted and come back."""
 
 import random
 
@@ -12,7 +12,6 @@ pytestmark = MARKS
 
 # 15 blocks of 32 tokens hold five of the eight sessions at their full length.
 SETTINGS = {
-    "async_scheduling": True,
     "num_gpu_blocks_override": 16,
     "max_model_len": 256,
     "max_num_batched_tokens": 128,
@@ -55,14 +54,6 @@ def test_sessions_were_preempted_and_came_back_with_a_whole_table(engine):
     assert again
 
 
-def test_steps_are_launched_before_the_outcome_of_the_last(engine):
-    ahead = most = 0
-    for record in engine.scheduler.records:
-        ahead += 1 if isinstance(record, LaunchRecord) else -1
-        most = max(most, ahead)
-    assert most == 2
-
-
 def test_the_record_has_every_token(engine):
     tokens = {}
     rows = {}
@@ -85,8 +76,6 @@ def test_every_attestation_equals_the_record_through_preemptions(engine):
     rows, sessions = folding.check_attestations(engine)
     assert rows > 5_000
     assert sessions > 100
-    in_flight = [s.in_flight for a in engine.scheduler.attested for s in a.body.sessions]
-    assert max(in_flight) > 0
     assert any(s.waiting for a in engine.scheduler.attested for s in a.body.sessions)
 
 

@@ -80,6 +80,9 @@ class Engine:
         return [[list(each.token_ids) for each in request.outputs] for request in found]
 
 
+running_before = []
+
+
 @contextlib.contextmanager
 def running(*, adapter=True, transfer=None, **settings):
     """An engine that is shut down when done."""
@@ -88,6 +91,8 @@ def running(*, adapter=True, transfer=None, **settings):
     from vllm.distributed.kv_transfer import ensure_kv_transfer_shutdown
 
     reporters = []
+    once = not running_before
+    running_before.append(True)
 
     def make(config, identity, **given):
         reporters.append(RecordingReporter(config, identity, **given))
@@ -95,6 +100,13 @@ def running(*, adapter=True, transfer=None, **settings):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(assembly, "SourceReporter", make)
+        if not once:
+            # Done for this process; a second time it trips over numba's modules.
+            from vllm.platforms import current_platform
+
+            patch.setattr(
+                type(current_platform), "register_triton_kernel_overrides", lambda *_: None
+            )
         # Its own defaults differ between machines; tests say what they want.
         chosen = {"async_scheduling": False, **PLAIN, **settings}
         if adapter:
