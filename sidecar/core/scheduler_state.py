@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidecar.core.baseline import launch_in_doubt, start_from_attestation
-from sidecar.core.errors import BadColumns, BlockGap, OutOfOrderStep, RowInUse, UnknownRow
+from sidecar.core.errors import BlockGap, OutOfOrderStep, RowInUse, UnknownRow
 from sidecar.core.events import (
     BlockUpdate,
     Commit,
@@ -26,7 +26,7 @@ from sidecar.core.positions import (
     still_theirs,
 )
 from sidecar.core.scheduler_snapshot import pack_scheduler, unpack_scheduler
-from sidecar.core.sessions import Session, token_buffer
+from sidecar.core.sessions import Session, append_tokens, token_buffer
 
 
 class SchedulerState:
@@ -97,6 +97,12 @@ class SchedulerState:
         return max(
             self.launched - self.witnessed_launched, self.committed - self.witnessed_committed
         )
+
+    def session(self, session_id: str) -> Session | None:
+        for session in self.sessions.values():
+            if session.session_id == session_id:
+                return session
+        return None
 
     def tables(self) -> dict[str, dict[int, list[int]]]:
         """Block tables by session id and KV group."""
@@ -208,32 +214,12 @@ class SchedulerState:
                 raise OutOfOrderStep("commit", step, self.committed + 1)
             pending = self.pending.popleft()
             commit_positions(self.columns, commit, pending)
-            self._append_tokens(commit, pending)
+            live = self.columns.life[pending.rows] == pending.life
+            append_tokens(self.sessions, commit, pending, live)
             self._end(still_theirs(commit.ended, pending, self.columns), step)
         self.committed = step
         if witness is not Witness.LATE:
             self.witnessed_committed = step
-
-    def _append_tokens(self, commit: Commit, pending: PendingStep) -> None:
-        rows = pending.rows
-        live = self.columns.life[rows] == pending.life
-        tokens = commit.tokens.tolist()
-        sessions = self.sessions
-        if commit.token_counts is None:
-            if len(tokens) != len(rows):
-                raise BadColumns(commit.step, "number of tokens", len(tokens), len(rows))
-            if live.all():
-                for row, token in zip(rows.tolist(), tokens, strict=True):
-                    sessions[row].tokens.append(token)
-                return
-        counts = column(commit.token_counts, rows, 1, commit.step, "number of token counts")
-        if int(counts.sum()) != len(tokens):
-            raise BadColumns(commit.step, "number of tokens", len(tokens), int(counts.sum()))
-        at = 0
-        for row, count, alive in zip(rows.tolist(), counts.tolist(), live.tolist(), strict=True):
-            if alive and count:
-                sessions[row].tokens.extend(tokens[at : at + count])
-            at += count
 
     def _apply_hole(self, hole: Hole) -> None:
         self.broken = (

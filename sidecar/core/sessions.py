@@ -4,9 +4,11 @@ from array import array
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sidecar.core.events import U32, Sampling
-from sidecar.core.positions import PositionColumns
+from sidecar.core.errors import BadColumns
+from sidecar.core.events import U32, Commit, Sampling
+from sidecar.core.positions import PendingStep, PositionColumns, column
 
 
 @dataclass(slots=True, eq=False)
@@ -52,3 +54,29 @@ def token_buffer(tokens: U32) -> "array[int]":
     buffer = array("I")
     buffer.frombytes(tokens.astype(np.uint32).tobytes())
     return buffer
+
+
+def append_tokens(
+    sessions: dict[int, Session], commit: Commit, pending: PendingStep, live: NDArray[np.bool_]
+) -> None:
+    """Appends an outcome's tokens to the sessions that are `live` still, by row of the launch.
+
+    Raises BadColumns.
+    """
+    rows = pending.rows
+    tokens = commit.tokens.tolist()
+    if commit.token_counts is None:
+        if len(tokens) != len(rows):
+            raise BadColumns(commit.step, "number of tokens", len(tokens), len(rows))
+        if live.all():
+            for row, token in zip(rows.tolist(), tokens, strict=True):
+                sessions[row].tokens.append(token)
+            return
+    counts = column(commit.token_counts, rows, 1, commit.step, "number of token counts")
+    if int(counts.sum()) != len(tokens):
+        raise BadColumns(commit.step, "number of tokens", len(tokens), int(counts.sum()))
+    at = 0
+    for row, count, alive in zip(rows.tolist(), counts.tolist(), live.tolist(), strict=True):
+        if alive and count:
+            sessions[row].tokens.extend(tokens[at : at + count])
+        at += count
