@@ -19,6 +19,14 @@ from .schema import PAGE_BYTES, create, file_version, migrate, refuse_newer
 from .settings import LedgerSettings
 
 _BUSY_S = 5.0
+_NOT_WRITABLE = frozenset(
+    {
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_IOERR,
+    }
+)
 # 16 MiB of write-ahead log before it is brought into the file: each time costs two fsyncs.
 _CHECKPOINT_PAGES = 4096
 
@@ -29,7 +37,7 @@ def translate(path: Path, error: sqlite3.Error, limit_bytes: int | None = None) 
     primary = None if code is None else code & 0xFF
     if primary == sqlite3.SQLITE_FULL:
         return LedgerFullError(path, limit_bytes)
-    if primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+    if primary in _NOT_WRITABLE:
         return LedgerNotWritableError(path, str(error))
     if primary == sqlite3.SQLITE_BUSY:
         return LedgerLockedError(path, "unknown")

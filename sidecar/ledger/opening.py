@@ -61,5 +61,10 @@ def _open_locked(path: Path, settings: LedgerSettings, lock: LedgerLock) -> Open
         lost = LostTail(chains.record_id + 1, tip.record_id)
         # Ids of lost events are not given again: cuts that name them keep their meaning.
         chains.record_id = tip.record_id
-    store = Store(path, connection, TipFile(path), chains, settings.durability)
+    try:
+        tip_file = TipFile(path)
+    except OSError as error:
+        connection.close()
+        raise LedgerNotWritableError(path, str(error)) from error
+    store = Store(path, connection, tip_file, chains, settings.durability)
     return Opened(lock, store, known, lost)

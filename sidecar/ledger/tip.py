@@ -43,11 +43,17 @@ def _checked(body: bytes) -> bytes:
 
 
 class TipFile:
-    """Owned by the one writing process. Not thread-safe: only the writer thread writes."""
+    """Owned by the one writing process. Not thread-safe: only the writer thread writes.
+
+    Opening raises OSError.
+    """
 
     def __init__(self, database: Path) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         self._fd = os.open(tip_path(database), flags, 0o600)
+        if os.fstat(self._fd).st_size < _BODY.size + _CHECK_BYTES:
+            # Takes its place on the disk now, so that a full one does not matter later.
+            self.write(Tip(0, 0))
 
     def write(self, tip: Tip) -> None:
         """Raises OSError. One small write in place: a killed process leaves old or new."""

@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+import structlog
+
 from . import chain
 from .control import ControlRecord
 from .settings import Durability
 from .tip import Tip, TipFile
 
+_log = structlog.get_logger(__name__)
 _INSERT = (
     "INSERT INTO records (id, source, generation, seq, count, step, kind, received_unix_ns,"
     " chain, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -133,7 +136,11 @@ class Store:
                 self.connection.execute("ROLLBACK")
             raise
         self.chains = inside.chains
-        self._tip.write(Tip(self.chains.record_id, self.chains.control_id))
+        try:
+            self._tip.write(Tip(self.chains.record_id, self.chains.control_id))
+        except OSError as error:
+            # What was committed stays committed; only a later loss would not be noticed.
+            _log.warning("ledger_tip_not_written", path=str(self.path), error=str(error))
 
     @contextmanager
     def synced_transaction(self) -> Iterator[Transaction]:

@@ -24,6 +24,7 @@ from .errors import (
     LedgerError,
     LedgerFullError,
     LedgerLockedError,
+    LedgerNotWritableError,
     QueueFullError,
 )
 from .settings import LedgerSettings
@@ -31,6 +32,8 @@ from .transaction import Row, Store, Transaction
 
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
+# What may pass: what waits is kept and tried again.
+_RETRIED = (LedgerFullError, LedgerLockedError, LedgerNotWritableError)
 
 
 class Committed(NamedTuple):
@@ -207,8 +210,10 @@ class Writer:
             committed = self._write(batches)
         except sqlite3.Error as error:
             problem = translate(self._path, error, self._settings.max_file_bytes)
-            if not isinstance(problem, LedgerFullError | LedgerLockedError):
+            if not isinstance(problem, _RETRIED):
                 raise problem from error
+            if self._refuses is None:
+                _log.warning("ledger_refuses", path=str(self._path), error=str(problem))
             self._oldest = time.monotonic()
             self._refuses = problem
             return

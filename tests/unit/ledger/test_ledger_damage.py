@@ -220,6 +220,7 @@ def test_a_missing_or_damaged_tip_is_named(
     assert [each.fault for each in verify(path).problems] == [Fault.TIP]
     with opened(path) as ledger:
         assert ledger.durable_seq(RANK_ID, 0) == 30
+        assert ledger.lost_tail is None
 
 
 def test_control_records_are_covered(path: Path, steps: list[Recorded]) -> None:
