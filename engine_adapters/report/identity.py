@@ -9,18 +9,10 @@ from tokenwitness.v1 import types_pb2
 
 
 class SourceKind(enum.Enum):
-    """Which part of the worker a source is, and whether it can be held after a restore.
-
-    A scheduler never holds: in engines where it shares a thread with its ranks it would wait
-    for a verdict that needs those ranks, and a held rank holds the step anyway.
-    """
+    """Which part of the worker a source is."""
 
     SCHEDULER = "scheduler"
     RANK = "rank"
-
-    @property
-    def holds(self) -> bool:
-        return self is SourceKind.RANK
 
     def encode(self) -> types_pb2.SourceKind:
         if self is SourceKind.RANK:

@@ -229,7 +229,7 @@ class SourceReporter:
 
     def _holds_after_restore(self) -> bool:
         policy = self._policy
-        if not (self._identity.kind.holds and policy.waits):
+        if not policy.waits:
             return False
         # No sidecar has ever answered: nothing was recorded that memory could be held against.
         return self._stream.connects > 0 or policy.fails_closed

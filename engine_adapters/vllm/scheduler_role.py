@@ -58,7 +58,7 @@ class SchedulerRole:
         starts, counts = digest_range(launch, tuple(self._pending))
         self._pending.append(launch)
         self._report_launch(launch, ended, started, preempted, tables)
-        self._attest_if_due(launch)
+        self._attest_and_hold(launch)
         note, self._note = self._note, None
         return StepMetadata(
             step=self._step,
@@ -91,7 +91,7 @@ class SchedulerRole:
                 )
         if self._pending:
             self._commit(self._pending.popleft())
-            self._attest_if_due(None)
+            self._attest_and_hold(None)
 
     def idle_attestation(self, due: DueAttestation) -> SchedulerBody | None:
         """Reads live memory from another thread, while the engine runs no step or is held.
@@ -148,15 +148,24 @@ class SchedulerRole:
             raise OutOfStepError("step without an outcome", launch.step, "an outcome of each step")
         self._commit(launch)
 
-    def _attest_if_due(self, not_advanced: Launch | None) -> None:
-        """At a boundary. `not_advanced`: the step whose tokens vLLM does not count yet."""
+    def _attest_and_hold(self, not_advanced: Launch | None) -> None:
+        """At a boundary: before a launched step runs, whose tokens vLLM does not count yet
+        (`not_advanced`), and after an outcome. The step that ran when the worker was taken out of
+        the world ends after its restore; held here, its tokens do not leave the engine before
+        the verdict. Ranks attest from their reporters' threads meanwhile, as no step runs.
+        """
         assert self.reporter is not None  # noqa: S101 - given before the first step
         while (due := self.reporter.due()) is not None:
-            if due.attested:
-                continue
-            body = self._live.read(self._book, self._committed, not_advanced)
-            self.reporter.attest(due, body, step=self._step, idle=False)
-            self._note = AttestNote(self._note_id(due), due.weights, self._step)
+            self._attest(due, not_advanced)
+            self.reporter.hold(due)
+
+    def _attest(self, due: DueAttestation, not_advanced: Launch | None) -> None:
+        assert self.reporter is not None  # noqa: S101 - given before the first step
+        if due.attested:
+            return
+        body = self._live.read(self._book, self._committed, not_advanced)
+        self.reporter.attest(due, body, step=self._step, idle=False)
+        self._note = AttestNote(self._note_id(due), due.weights, self._step)
 
     @staticmethod
     def _note_id(due: DueAttestation) -> int:

@@ -123,16 +123,17 @@ def test_an_unheard_sign_makes_a_refused_source_knock_soon(start_sidecar, make_r
     wait_for(lambda: sidecar.of_kind("sign"), "told soon", limit_s=5)
 
 
-def test_a_scheduler_never_holds(start_sidecar, make_reporter):
+def test_a_scheduler_attests_and_holds_as_ranks_do(start_sidecar, make_reporter):
     sidecar, reporter = attached(start_sidecar, make_reporter, kind=SourceKind.SCHEDULER)
     restore(reporter)
     due = reporter.due()
-    assert not due.hold
-    assert reporter.hold(due) is HoldOutcome.NOT_HELD
     reporter.attest(due, SchedulerBody(committed_step=4, sessions=()), step=5, idle=False)
     wait_for(lambda: sidecar.parts(due.attest_id), "attestation")
     assert sidecar.parts(due.attest_id)[0].scheduler.committed_step == 4
-    assert sidecar.of_kind("sign")[0].sign.held_attest_id == 0
+    assert sidecar.of_kind("sign")[0].sign.held_attest_id == due.attest_id
+    outcome = in_thread(lambda: reporter.hold(due))
+    sidecar.release(due.attest_id, go=True)
+    assert outcome() is HoldOutcome.RELEASED
 
 
 def test_a_hold_ends_with_the_release(start_sidecar, make_reporter):
