@@ -67,7 +67,7 @@ def start_all(folder: Path, ends: ExitStack) -> tuple[Sidecar, Engine]:
 
 def engine_flags(sidecar: Sidecar, engine_url: str) -> list[str]:
     """The flags that load the adapter, as the project's own command gives them."""
-    command = [str(PROGRAM), "engine-args", "vllm", "--worker", WORKER]
+    command = [*PROGRAM, "engine-args", "vllm", "--worker", WORKER]
     command += ["--sidecar", sidecar.grpc_address, "--engine-url", engine_url, "--json"]
     printed = subprocess.run(command, capture_output=True, text=True, check=False)
     if printed.returncode != 0:

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +12,13 @@ from typing import Any
 import httpx
 
 from tools.demo.errors import DemoError
-from tools.demo.places import CHECKOUT, free_port
+from tools.demo.places import free_port
 from tools.demo.processes import ProcessTree, exists, start
 from tools.demo.verdicts import Verdict
 from tools.demo.waiting import wait_for
 
-PROGRAM = CHECKOUT / ".venv" / "bin" / "tokenwitness"
+# The sidecar is installed beside whoever runs this.
+PROGRAM = (sys.executable, "-m", "sidecar.cli.main")
 START_TIMEOUT_S = 20
 ATTACH_TIMEOUT_S = 30
 COMMAND_TIMEOUT_S = 300
@@ -39,7 +41,7 @@ class Sidecar:
         DemoError: it printed an error or none at all.
         """
         ended = subprocess.run(
-            [str(PROGRAM), *arguments, "--sidecar", self.grpc_address, "--json"],
+            [*PROGRAM, *arguments, "--sidecar", self.grpc_address, "--json"],
             capture_output=True,
             text=True,
             timeout=COMMAND_TIMEOUT_S,
@@ -116,7 +118,7 @@ def restart_sidecar(sidecar: Sidecar) -> Sidecar:
 
 
 def _serve(settings: Mapping[str, str], log: Path) -> Sidecar:
-    tree = start([str(PROGRAM), "serve"], {**os.environ, **settings}, log)
+    tree = start([*PROGRAM, "serve"], {**os.environ, **settings}, log)
     sidecar = Sidecar(
         tree,
         settings["TOKENWITNESS_GRPC_ADDRESS"],
