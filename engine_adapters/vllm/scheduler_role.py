@@ -58,7 +58,7 @@ class SchedulerRole:
         starts, counts = digest_range(launch, tuple(self._pending))
         self._pending.append(launch)
         self._report_launch(launch, ended, started, preempted, tables)
-        self._attest_and_hold(launch)
+        self._attest_while_due(launch)
         note, self._note = self._note, None
         return StepMetadata(
             step=self._step,
@@ -91,7 +91,7 @@ class SchedulerRole:
                 )
         if self._pending:
             self._commit(self._pending.popleft())
-            self._attest_and_hold(None)
+            self._attest_while_due(None)
 
     def idle_attestation(self, due: DueAttestation) -> SchedulerBody | None:
         """Reads live memory from another thread, while the engine runs no step or is held.
@@ -148,16 +148,20 @@ class SchedulerRole:
             raise OutOfStepError("step without an outcome", launch.step, "an outcome of each step")
         self._commit(launch)
 
-    def _attest_and_hold(self, not_advanced: Launch | None) -> None:
+    def _attest_while_due(self, not_advanced: Launch | None) -> None:
         """At a boundary: before a launched step runs, whose tokens vLLM does not count yet
-        (`not_advanced`), and after an outcome. The step that ran when the worker was taken out of
-        the world ends after its restore; held here, its tokens do not leave the engine before
-        the verdict. Ranks attest from their reporters' threads meanwhile, as no step runs.
+        (`not_advanced`), or after an outcome.
+
+        Held only after an outcome: the step that ran when the worker was taken out of the world
+        ends after its restore, and its tokens must not leave the engine before the verdict.
+        Ranks attest from their reporters' threads meanwhile, as no step runs. Before a step the
+        ranks hold, which have to learn of the launch first to read what it tells of.
         """
         assert self.reporter is not None  # noqa: S101 - given before the first step
         while (due := self.reporter.due()) is not None:
             self._attest(due, not_advanced)
-            self.reporter.hold(due)
+            if not_advanced is None:
+                self.reporter.hold(due)
 
     def _attest(self, due: DueAttestation, not_advanced: Launch | None) -> None:
         assert self.reporter is not None  # noqa: S101 - given before the first step
