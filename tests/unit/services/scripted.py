@@ -1,6 +1,7 @@
 """A scripted adapter: says over a real stream exactly what a test tells it to, no more."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -207,8 +208,10 @@ class ScriptedWorker:
 
     async def open(self, *first: pb.AttachRequest) -> ScriptedSource:
         source = ScriptedSource(self._stub.Attach())
-        for message in first:
-            await source.call.write(message)
+        # A sidecar that refuses at once has ended the stream already; `ended` tells.
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            for message in first:
+                await source.call.write(message)
         return source
 
     async def attach(self, script: Script) -> tuple[ScriptedSource, pb.Welcome]:
