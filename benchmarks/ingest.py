@@ -12,6 +12,7 @@ scheduler's part is borne by the one rank.
 import argparse
 import os
 import random
+import sqlite3
 import tempfile
 import threading
 import time
@@ -202,6 +203,7 @@ def measure(batch: int, steps: int, folder: Path) -> dict[str, Any]:
         "seconds": round(seconds, 3),
         "cpu_seconds": round(cpu_seconds, 3),
         "records_per_s": round(worker.tokens / seconds),
+        "records_per_cpu_s": round(worker.tokens / cpu_seconds),
         "steps_per_s": round(steps / seconds),
         "bytes_per_token": round(path.stat().st_size / worker.tokens, 2),
         "message_bytes_per_token": round(
@@ -213,7 +215,7 @@ def measure(batch: int, steps: int, folder: Path) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=8_000, help="decode steps per batch size")
+    parser.add_argument("--steps", type=int, default=16_000, help="decode steps per batch size")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 64, 256])
     arguments = parser.parse_args()
     core = min(os.sched_getaffinity(0))
@@ -230,17 +232,12 @@ def main() -> None:
         "at_batch": last["batch"],
         "targets": TARGETS,
         "cores_used": 1,
-        "sqlite": sqlite_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "load_average": os.getloadavg()[0],
         "durability": LedgerSettings().durability.name,
         "runs": runs,
     }
     print(write_result("ingest-sqlite", figures))
-
-
-def sqlite_version() -> str:
-    import sqlite3
-
-    return sqlite3.sqlite_version
 
 
 if __name__ == "__main__":
