@@ -83,6 +83,8 @@ async def test_record_restore_attest_hold_release(rig):
         await asyncio.to_thread(run_steps, scheduler, rank, 1, 20)
         await eventually(lambda: rig.worker() and rig.worker().live.state.committed == 20)
         await eventually(lambda: rig.services.gates.state("w").open)
+        # Only a source that was answered once holds.
+        await eventually(lambda: rig.worker().sources[RANK].durable_seq == 20)
         restore(scheduler)
         restore(rank)
         engine = asyncio.create_task(asyncio.to_thread(next_boundary, rank))
