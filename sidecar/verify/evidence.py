@@ -66,18 +66,23 @@ def snapshot(worker: WorkerRuntime, *, restored: bool) -> Snapshot:
         incarnation=worker.incarnation,
         ranks=worker.ranks,
         coordinates={
-            key: _coordinates(source, restored=restored) for key, source in worker.sources.items()
+            key: _coordinates(source, worker.generation, restored=restored)
+            for key, source in worker.sources.items()
         },
         fingerprints={key: dict(source.fingerprint) for key, source in worker.sources.items()},
         nonces={key: source.nonce for key, source in worker.sources.items()},
     )
 
 
-def _coordinates(source: SourceRuntime, *, restored: bool) -> Coordinates:
+def _coordinates(source: SourceRuntime, newest: int, *, restored: bool) -> Coordinates:
+    """A source that has not signed for the newest restore goes on in its old history; what it
+    sent after the others' sign is late all the same.
+    """
+    at = source.generation
     if not restored or source.cut is None:
-        return Coordinates(source.source_id, source.generation, source.generation, NO_CUT)
-    before = max(source.generation - 1, 0)
-    return Coordinates(source.source_id, source.generation, before, source.cut)
+        return Coordinates(source.source_id, at, at, NO_CUT)
+    before = at - 1 if at == newest and at > 0 else at
+    return Coordinates(source.source_id, at, before, source.cut)
 
 
 class EvidenceReader:

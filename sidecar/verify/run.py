@@ -174,7 +174,10 @@ class Runner:
         run.attested_unix_ns = self._unix_ns()
         seen = snapshot(run.worker, restored=restored)
         reader = self.reader(run.worker)
-        evidence = await asyncio.to_thread(reader.read, seen, attested, run.mark)
+        # Without a sign the worker ran on since it came back: it has left the mark's steps, and
+        # what it holds is judged where it stands.
+        mark = run.mark if restored else None
+        evidence = await asyncio.to_thread(reader.read, seen, attested, mark)
         evidence = await self._excuse_ended(reader, seen, evidence)
         run.evidence = evidence
         run.judgement = await asyncio.to_thread(judge_state, evidence)

@@ -114,7 +114,7 @@ async def test_no_continuation_within_the_deadline_is_a_timeout_not_a_pass(start
 async def test_a_hook_claims_the_verification_of_the_sign_and_judges_its_window(start_verifying):
     rig = await start_verifying(verifier_of(None))
     worker = await recorded_worker(rig)
-    mark = await made_mark(rig, worker, step=2, last_step=2)
+    mark = made_mark(step=2, last_step=2)
     await worker.sign()
     await worker.attest()
     by_sign = await verdict_of(rig)
@@ -145,6 +145,23 @@ async def test_a_hook_before_the_sign_waits_for_the_restore(start_verifying):
     verdict = await verdict_of(rig, verification=started)
     assert (verdict.verdict, verdict.trigger) == (Verdict.RESUMED_EXACT, "hook")
     assert verdict.generation == 1
+
+
+async def test_a_hook_without_a_sign_judges_the_worker_where_it_stands_now(start_verifying):
+    """A driver's checkpoint stops only calls into the device: the process shows nothing, and
+    has left the mark's steps when it is asked.
+    """
+    rig = await start_verifying(verifier_of(None))
+    worker = await recorded_worker(rig)
+    mark = made_mark(step=1, last_step=1)
+    started = rig.verifier.start(
+        rig.worker(), RestoreEvidence.HOOK, mark=mark, deadline_s=8, continuation=Continuation.SKIP
+    )
+    ids = [(await source.expect("attest")).attest_id for source in (worker.scheduler, worker.rank)]
+    await worker.attest((ids[0], ids[1]))
+    verdict = await verdict_of(rig, verification=started)
+    assert (verdict.verdict, verdict.mark) == (Verdict.RESUMED_EXACT, "m")
+    assert verdict.generation == 0
 
 
 async def test_an_operators_check_compares_now_and_does_not_close_on_doubt(start_verifying):
@@ -204,7 +221,7 @@ async def new_life(rig):
             raise AssertionError("the new life was never let in")
 
 
-async def made_mark(rig, worker, *, step, last_step):
+def made_mark(*, step, last_step):
     from sidecar.ledger.values import Mark, MarkOutcome
 
     return Mark(
