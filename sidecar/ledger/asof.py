@@ -11,7 +11,7 @@ from sidecar.core.scheduler_state import SchedulerState
 from . import rows, snapshots
 from .errors import BoundaryNeverStoodError, StateNotRecordedError
 from .fold import REPLAY_ERRORS, Fold, State, boundary
-from .lineage import lineage, owner_index
+from .lineage import lineage, snapshot_index
 from .registry import SourceLog
 from .rows import Read
 from .snapshots import SnapshotInfo
@@ -139,7 +139,7 @@ class History:
             info
             for info in found
             if info.seq < branch_seq
-            and owner_index(self._segments, info.generation, info.seq) is not None
+            and snapshot_index(self._segments, info.generation, info.seq) is not None
         ]
         return self._advance(self._start(fitting, asked), _NO_LIMIT, stop, asked)
 
@@ -199,7 +199,7 @@ class History:
 
     def _reads(self, point: Point) -> Iterator[Read]:
         """Records beyond a point, through all younger segments of this history."""
-        index = owner_index(self._segments, point.generation, point.seq)
+        index = snapshot_index(self._segments, point.generation, point.seq)
         for segment in self._segments[index or 0 :]:
             after = point.seq if segment.generation == point.generation else segment.first - 1
             yield from rows.checked(self._connection, self._path, self._log, segment, after)

@@ -43,26 +43,28 @@ class Keeping(States):
         self, source_id: int, generation: int, seq: int, state: State
     ) -> "Future[int]":
         """A state that stands in for everything up to `seq` (what memory held when the record
-        began late, or after a hole): later states are made from it.
+        began late, or after a hole): later states of this generation are made from it. `seq` is
+        a durable record of the generation, or the one before its first.
 
         The future is done when it is durable. Raises LedgerError, UnknownSourceError,
         UnknownGenerationError.
         """
         self._settle()
         log = self._log_of(source_id)
-        log.generation(generation)
+        opened = log.generation(generation)
         with self._readers.lend() as connection:
             row = connection.execute(
                 "SELECT id FROM records WHERE source = ? AND generation = ? AND seq <= ?"
                 " AND seq + count > ? ORDER BY seq DESC LIMIT 1",
                 (source_id, generation, seq, seq),
             ).fetchone()
-        if row is None:
+        if row is None and seq != opened.first_seq - 1:
             raise LedgerError(
                 f"source {source_id}, generation {generation} has no durable record {seq}: "
                 f"append the records before a baseline first"
             )
-        point = Point(state, generation, seq, row[0], *boundary(state))
+        last_id = opened.cut if row is None else row[0]
+        point = Point(state, generation, seq, last_id, *boundary(state))
         return self._keep(source_id, point, Origin.BASELINE)
 
     def apply_retention(self, limits: Retention | None = None) -> RetentionReport:

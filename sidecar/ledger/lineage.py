@@ -36,10 +36,13 @@ def lineage(generations: Mapping[int, Generation], generation: int) -> tuple[Seg
     return tuple(reversed(segments))
 
 
-def owner_index(segments: Sequence[Segment], generation: int, seq: int) -> int | None:
-    """Index of the segment that a record belongs to; None: it is not part of this history."""
+def snapshot_index(segments: Sequence[Segment], generation: int, seq: int) -> int | None:
+    """Index of the segment whose history a snapshot is of. One that was given from outside at the
+    very start of a generation lies just before its first record.
+    """
     for index, segment in enumerate(segments):
-        if segment.generation == generation and segment.holds(seq):
+        before = segment.generation == generation and seq == segment.first - 1
+        if before or (segment.generation == generation and segment.holds(seq)):
             return index
     return None
 

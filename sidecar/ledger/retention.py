@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from . import control, rows, snapshots
 from .control import Cut
+from .lineage import lineage, snapshot_index
 from .registry import Registry, SourceLog
 from .settings import Retention
 from .snapshots import SnapshotInfo
@@ -128,11 +129,16 @@ class Plan:
         return planned
 
     def _bases(self, log: SourceLog) -> list[SnapshotInfo]:
-        """Snapshots that a log may begin with, newest first: not the newest of all (so that a
-        cut in the past can still be judged), and nothing that an open mark needs is before them.
+        """Snapshots that a log may begin with, newest first. They lie on the history of the
+        newest generation, which is alive; the newest of them is spared, so that a cut in the
+        past can still be judged; and nothing that an open mark needs is before them.
         """
-        found = snapshots.infos(self._connection, log.entry.source_id)
-        candidates = found[1:]
+        segments = lineage(log.generations, log.newest)
+        candidates = [
+            info
+            for info in snapshots.infos(self._connection, log.entry.source_id)
+            if snapshot_index(segments, info.generation, info.seq) is not None
+        ][1:]
         for mark in self._open_marks(log):
             candidates = [
                 info

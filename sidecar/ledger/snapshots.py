@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from . import chain
-from .lineage import Segment, owner_index
+from .lineage import Segment, snapshot_index
 from .values import Mark
 
 
@@ -108,7 +108,7 @@ def usable(
         if info.last_id <= cut
         and info.launched <= launched
         and info.committed <= committed
-        and owner_index(segments, info.generation, info.seq) is not None
+        and snapshot_index(segments, info.generation, info.seq) is not None
     ]
 
 

@@ -8,7 +8,7 @@ from . import snapshots
 from .asof import History
 from .errors import LedgerError
 from .fold import CoreFold, Decoder
-from .lineage import lineage, owner_index
+from .lineage import lineage, snapshot_index
 from .registry import SourceLog
 from .snapshots import Origin, SnapshotInfo
 from .values import Fault
@@ -55,7 +55,7 @@ def check_snapshots(
 def _base(log: SourceLog, info: SnapshotInfo, sound: list[SnapshotInfo]) -> SnapshotInfo | None:
     segments = lineage(log.generations, info.generation)
     for candidate in reversed(sound):
-        on_history = owner_index(segments, candidate.generation, candidate.seq) is not None
+        on_history = snapshot_index(segments, candidate.generation, candidate.seq) is not None
         if candidate.last_id < info.last_id and on_history:
             return candidate
     return None

@@ -27,6 +27,7 @@ from sidecar.core.scheduler_state import SchedulerState
 from sidecar.ledger.errors import (
     BoundaryNeverStoodError,
     LedgerCorruptError,
+    LedgerError,
     StateNotRecordedError,
 )
 from sidecar.ledger.settings import LedgerSettings
@@ -258,6 +259,26 @@ def test_a_baseline_stands_in_for_what_is_missing(path: Path) -> None:
         assert found.broken is None
         assert found.origin is Witness.BASELINE
         assert len(found.sessions) == 1
+        assert ledger.verify().sound
+
+
+def test_a_baseline_at_the_start_of_a_generation_is_not_its_parents(path: Path) -> None:
+    world = World()
+    with opened(path) as ledger:
+        sources, steps = run(ledger, world, 3)
+        ledger.open_generation(sources.scheduler, 1, 7, "restored")
+        attested = SchedulerAttestation(launched=3, committed=3, sessions=())
+        state = SchedulerState.from_attestation(attested)
+        ledger.put_baseline(sources.scheduler, 1, 6, state).result(5)
+        assert not ledger.scheduler_state(sources.scheduler, 1, 3, 3, NO_CUT).sessions
+        parents = ledger.scheduler_state(sources.scheduler, 0, 3, 3, NO_CUT)
+        assert parents.to_bytes() == fold_scheduler(flat(steps)).to_bytes()
+        world.positions.clear()
+        world.lengths.clear()
+        ledger.append(sources.scheduler, 1, flat([world.run(begin=1)]))
+        assert len(ledger.scheduler_state(sources.scheduler, 1, 4, 4, NO_CUT).sessions) == 1
+        with pytest.raises(LedgerError, match="no durable record 5"):
+            ledger.put_baseline(sources.scheduler, 1, 5, state)
         assert ledger.verify().sound
 
 
