@@ -1,6 +1,3 @@
-import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -22,8 +19,6 @@ from ledger_world import (
 from sidecar.ledger.errors import (
     GenerationConflictError,
     LedgerClosedError,
-    LedgerLockedError,
-    LedgerNotWritableError,
     QueueFullError,
     RecordOutOfRangeError,
     SequenceGapError,
@@ -67,39 +62,6 @@ def test_acknowledged_records_are_there_after_a_crash(path: Path, tmp_path: Path
         assert again.durable_seq(sources.rank, 0) == 20
         assert [each.record.seq for each in again.export(WORKER)][-3:] == [39, 40, 20]
         assert again.verify().sound
-
-
-_KILLED = """
-import sys
-import time
-from pathlib import Path
-from sidecar.core.events import SourceKey, SourceKind
-from sidecar.ledger.sqlite import open_ledger
-from sidecar.ledger.values import RecordKind, SourceDescription, StoredRecord
-ledger = open_ledger(Path(sys.argv[1]))
-source = ledger.source("w", "i", SourceKey(SourceKind.RANK), SourceDescription(1, 1)).source_id
-ledger.subscribe(lambda source, generation, seq: print(seq, flush=True))
-seq = 0
-while True:
-    time.sleep(0.0005)
-    seq += 1
-    ledger.append(source, 0, [StoredRecord(seq, seq, RecordKind.RANK_STEP, b"x" * 1000)])
-"""
-
-
-def test_a_killed_process_loses_nothing_that_it_acknowledged(path: Path) -> None:
-    child = subprocess.Popen(
-        [sys.executable, "-c", _KILLED, str(path)], stdout=subprocess.PIPE, text=True
-    )
-    assert child.stdout is not None
-    heard = [child.stdout.readline() for _ in range(5)]
-    child.kill()
-    rest, _ = child.communicate(timeout=10)
-    acknowledged = max(int(line) for line in [*heard, *rest.split()])
-    with opened(path) as ledger:
-        (entry,) = ledger.sources("w")
-        assert ledger.lost_tail is None
-        assert ledger.durable_seq(entry.source_id, 0) >= acknowledged > 0
 
 
 def test_duplicates_are_dropped_and_counted(path: Path) -> None:
@@ -233,63 +195,6 @@ def test_unknown_names_are_typed_errors(path: Path) -> None:
             ledger.append(9, 0, [plain(1)])
         with pytest.raises(UnknownGenerationError):
             ledger.append(attach(ledger).rank, 1, [plain(1)])
-
-
-def test_one_process_at_a_time(path: Path) -> None:
-    with opened(path), pytest.raises(LedgerLockedError) as caught:
-        open_ledger(path, QUIET)
-    assert caught.value.holder == str(os.getpid())
-    with opened(path):
-        pass
-
-
-def test_files_are_the_owners_alone(path: Path) -> None:
-    with opened(path) as ledger:
-        attach(ledger)
-        ledger.flush(5)
-        modes = {each.name: each.stat().st_mode & 0o777 for each in path.parent.iterdir()}
-        assert set(modes.values()) == {0o600}
-        assert {"ledger.db", "ledger.db-wal", "ledger.db.tip", "ledger.db.lock"} <= set(modes)
-        assert path.parent.stat().st_mode & 0o777 == 0o700
-
-
-def test_a_folder_that_cannot_be_made_is_a_typed_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(LedgerNotWritableError):
-        open_ledger(tmp_path / "file" / "ledger.db", QUIET)
-
-
-_READ_ONLY = """
-import os, sys
-from pathlib import Path
-from sidecar.ledger.errors import LedgerNotWritableError
-from sidecar.ledger.sqlite import open_ledger
-import sidecar.wire.payload
-if os.geteuid() == 0:
-    os.setgroups([])
-    os.setresgid(65534, 65534, 65534)
-    os.setresuid(65534, 65534, 65534)
-try:
-    open_ledger(Path(sys.argv[1]))
-except LedgerNotWritableError as error:
-    print(error)
-"""
-
-
-def test_a_read_only_folder_is_a_typed_error(tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir(mode=0o555)
-    # The test's own folder is closed to others; the child must be able to come here.
-    tmp_path.chmod(0o755)
-    done = subprocess.run(
-        [sys.executable, "-c", _READ_ONLY, str(folder / "ledger.db")],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    assert "cannot be written" in done.stdout, done.stderr
-    assert not list(folder.iterdir())
 
 
 def test_a_closed_ledger_takes_nothing(path: Path) -> None:

@@ -20,7 +20,6 @@ from ledger_world import (
 )
 
 from sidecar.ledger.errors import LedgerCorruptError
-from sidecar.ledger.schema import APPLICATION_ID
 from sidecar.ledger.sqlite import open_ledger
 from sidecar.ledger.tip import Tip, pack, tip_path
 from sidecar.ledger.values import (
@@ -267,27 +266,6 @@ def test_a_problem_in_one_source_does_not_hide_another(path: Path, steps: list[R
     report = verify(path)
     assert places(report, Fault.CHAIN) == {(RANK_ID, 30)}
     assert (SCHEDULER_ID, 6) in places(report, Fault.MISSING_SEQ)
-
-
-@pytest.mark.parametrize("content", [b"", b"not a database at all", b"SQLite format 3\0"])
-def test_what_is_no_ledger_is_named_and_not_touched(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    assert [each.fault for each in verify(path).problems] == [Fault.NOT_A_LEDGER]
-    if content:
-        with pytest.raises(LedgerCorruptError):
-            open_ledger(path)
-        assert path.read_bytes() == content
-
-
-def test_another_programs_database_is_refused(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE theirs (x)")
-        connection.commit()
-    before = path.read_bytes()
-    with pytest.raises(LedgerCorruptError, match="application id 0x00000000"):
-        open_ledger(path)
-    assert path.read_bytes() == before
-    assert int.from_bytes(b"TKWT", "big") == APPLICATION_ID
 
 
 def test_a_damaged_control_log_is_a_typed_error(path: Path, steps: list[Recorded]) -> None:
