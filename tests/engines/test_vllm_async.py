@@ -23,7 +23,7 @@ def run(engine, seed, *, aborts=True):
     while waiting or engine.busy():
         if waiting and chance.random() < 0.2:
             name = waiting.pop()
-            prompt = shared[: chance.randrange(1, 80)] + [chance.randrange(100, 9_000)]
+            prompt = [*shared[: chance.randrange(1, 80)], chance.randrange(100, 9_000)]
             engine.add(name, prompt, chance.randrange(1, 60))
             alive.append(name)
         if aborts and alive and chance.random() < 0.02:
@@ -71,9 +71,7 @@ def test_a_session_is_preempted_while_its_step_is_in_flight(monkeypatch):
     check(engine)
     launches = [r for r in engine.scheduler.records if isinstance(r, LaunchRecord)]
     last = {r.step: set(map(int, r.rows)) for r in launches}
-    lost = [
-        row for r in launches for row in r.preempted_rows if row in last.get(r.step - 1, set())
-    ]
+    lost = [row for r in launches for row in r.preempted_rows if row in last.get(r.step - 1, set())]
     assert lost
 
 

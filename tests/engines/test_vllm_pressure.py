@@ -49,7 +49,10 @@ def test_sessions_were_preempted_and_came_back_with_a_whole_table(engine):
     preempted = [row for r in launches for row in r.preempted_rows]
     assert preempted
     again = [
-        b for r in launches for b in r.blocks if b.row in preempted and b.offset == 0 and not r.started
+        b
+        for r in launches
+        for b in r.blocks
+        if b.row in preempted and b.offset == 0 and not r.started
     ]
     assert again
 

@@ -14,23 +14,32 @@ SETTINGS = {"speculative_config": SPECULATION, "max_num_batched_tokens": 256}
 PROMPTS = [[500, 600, 700, 800, 900] * 6 + [500, 600], list(range(1000, 1040)) * 2]
 
 
-def greedy(tokens=40):
+def cold():
+    """Greedy: most drafts are taken."""
     from vllm import SamplingParams
 
-    return SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True)
+    return SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True)
+
+
+def hot():
+    """Most drafts are rejected. Not compared: the engine alone gives other tokens each time."""
+    from vllm import SamplingParams
+
+    return SamplingParams(temperature=0.9, seed=5, max_tokens=40, ignore_eos=True)
 
 
 @pytest.fixture(scope="module")
 def without():
     with running(adapter=False, **SETTINGS) as engine:
-        return engine.generate(PROMPTS, greedy())
+        return engine.generate(PROMPTS, cold())
 
 
 @pytest.fixture(scope="module")
 def engine(without):
     with running(**SETTINGS) as engine:
         engine.scheduler.every = 2
-        engine.found = engine.generate(PROMPTS, greedy())
+        engine.found = engine.generate(PROMPTS, cold())
+        engine.generate(PROMPTS, hot())
         yield engine
 
 

@@ -102,16 +102,16 @@ class SimulatedEngine:
         metadata = output.kv_connector_metadata
         self.role.before_step(metadata)
         self._tables_of(output)
-        sampled = [self._forward(name, output, samples[name]) for name in output.num_scheduled_tokens]
+        sampled = [
+            self._forward(name, output, samples[name]) for name in output.num_scheduled_tokens
+        ]
         self.role.after_step(metadata)
         names = list(output.num_scheduled_tokens)
         outcome = ModelRunnerOutput(
             req_ids=names,
             req_id_to_index={name: i for i, name in enumerate(names)},
             sampled_token_ids=sampled,
-            kv_connector_output=KVConnectorOutput(
-                kv_connector_worker_meta=StepDone(metadata.step)
-            ),
+            kv_connector_output=KVConnectorOutput(kv_connector_worker_meta=StepDone(metadata.step)),
         )
         self.done.append((output, outcome))
 
@@ -171,9 +171,7 @@ def _scheduler(blocks, drafts, *, asynchronous):
     ).create_engine_config()
     config.scheduler_config.async_scheduling = asynchronous
     config.cache_config.num_gpu_blocks = blocks
-    spec = FullAttentionSpec(
-        block_size=BLOCK, num_kv_heads=1, head_size=4, dtype=torch.bfloat16
-    )
+    spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=4, dtype=torch.bfloat16)
     cache = KVCacheConfig(
         num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["0"], spec)]
     )
