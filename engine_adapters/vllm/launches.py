@@ -1,5 +1,6 @@
 """From vLLM's SchedulerOutput to the columns of a launch, and from lists of tokens back."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from engine_adapters.report.records import BlockUpdate
 from engine_adapters.vllm.errors import OutOfStepError
-from engine_adapters.vllm.metadata import Rows, TableUpdate
+from engine_adapters.vllm.metadata import Rows
 from engine_adapters.vllm.session_book import EMPTY_BATCH, Batch, Int64, SessionBook
 
 
@@ -89,22 +91,23 @@ class LaunchReader:
             book.computed[rows[jumped]] = np.maximum(launch.starts - in_flight, 0)[jumped]
         book.in_flight[rows] = in_flight + launch.moves
 
-    def tables(self, output: Any) -> list[TableUpdate]:
+    def tables(self, output: Any) -> list[BlockUpdate]:
         """What changes in block tables. New and resumed requests bring their whole table."""
-        updates: list[TableUpdate] = []
+        updates: list[BlockUpdate] = []
         for new in output.scheduled_new_reqs:
             self._table(updates, new.req_id, new.block_ids, is_whole=True)
         cached = output.scheduled_cached_reqs
+        new_blocks = cached.new_block_ids
         resumed = cached.resumed_req_ids
-        for i, blocks in enumerate(cached.new_block_ids):
-            if blocks is not None:
-                name = cached.req_ids[i]
-                self._table(updates, name, blocks, is_whole=name in resumed)
+        # None where nothing is new: of many sessions in a step few get a block.
+        named = zip(cached.req_ids, new_blocks, strict=True)
+        for name, blocks in itertools.compress(named, new_blocks):
+            self._table(updates, name, blocks, is_whole=name in resumed)
         return updates
 
     def _table(
         self,
-        updates: list[TableUpdate],
+        updates: list[BlockUpdate],
         name: str,
         blocks: Sequence[Sequence[int]],
         *,
@@ -118,7 +121,7 @@ class LaunchReader:
             lengths[:] = [0] * len(blocks)
         for group, ids in enumerate(blocks):
             if ids:
-                updates.append(TableUpdate(session.row, group, lengths[group], list(ids)))
+                updates.append(BlockUpdate(session.row, group, lengths[group], list(ids)))
                 lengths[group] += len(ids)
 
 
@@ -141,15 +144,16 @@ def read_outcome(book: SessionBook, launch: Launch) -> Outcome:
     batch = launch.batch
     rows = batch.rows
     emitted = book.emitted[rows]
-    grown = np.fromiter(map(len, batch.tokens), np.int64, len(rows)) - emitted
-    token_counts: Int64 | None = None
-    if launch.drafts is None and (grown == 1).all():
+    lengths = list(map(len, batch.tokens))
+    if launch.drafts is None and sum(lengths) == int(emitted.sum()) + len(rows):
+        # Without drafts a step appends one token at most, so this is one each.
         tokens = [appended[-1] for appended in batch.tokens]
-    else:
-        token_counts = grown
-        tokens = _appended(batch, grown)
+        book.emitted[rows] = emitted + 1
+        return Outcome(tokens, None, _commit_positions(book, launch))
+    grown = np.array(lengths, np.int64) - emitted
+    tokens = _appended(batch, grown)
     book.emitted[rows] = emitted + grown
-    return Outcome(tokens, token_counts, _commit_positions(book, launch))
+    return Outcome(tokens, grown, _commit_positions(book, launch))
 
 
 def _appended(batch: Batch, grown: Int64) -> list[int]:

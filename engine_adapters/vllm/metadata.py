@@ -14,17 +14,9 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorWorkerMetadata,
 )
 
+from engine_adapters.report.records import BlockUpdate
+
 Rows = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class TableUpdate:
-    """Replaces a row's block table in one group from `offset` on and cuts what was behind."""
-
-    row: int
-    group: int
-    offset: int
-    blocks: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +49,7 @@ class StepMetadata(KVConnectorMetadata):  # type: ignore[misc] # the engine's cl
     started: Sequence[tuple[int, str]] = ()
     ended: Sequence[int] = ()
     preempted: Sequence[int] = ()
-    tables: Sequence[TableUpdate] = ()
+    tables: Sequence[BlockUpdate] = ()
     attest: AttestNote | None = None
 
 

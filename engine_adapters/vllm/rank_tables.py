@@ -19,8 +19,13 @@ class GroupTable:
         self._blocks: Slots = np.zeros((64, 64), np.int64)
 
     def update(self, row: int, offset: int, blocks: Sequence[int]) -> None:
+        """Blocks from `offset` on. What is behind is null already, except in a whole table."""
         end = offset + len(blocks)
-        self._reserve(row, end)
+        if row >= len(self._blocks) or end > self._blocks.shape[1]:
+            self._reserve(row, end)
+        if offset and len(blocks) == 1:
+            self._blocks[row, offset] = blocks[0]
+            return
         self._blocks[row, offset:end] = blocks
         self._blocks[row, end:] = _NULL_BLOCK
 
@@ -37,8 +42,6 @@ class GroupTable:
 
     def _reserve(self, row: int, width: int) -> None:
         rows, columns = self._blocks.shape
-        if row < rows and width <= columns:
-            return
         grown = np.zeros(
             (rows if row < rows else 2 * row, columns if width <= columns else 2 * width), np.int64
         )
@@ -68,8 +71,9 @@ class RankTables:
             self._forget(row)
         for update in step.tables:
             # Groups without a layer on this rank (pipeline parallel) are not ours.
-            if update.group in self.groups:
-                self.groups[update.group].update(update.row, update.offset, update.blocks)
+            group = self.groups.get(update.kv_group)
+            if group is not None:
+                group.update(update.row, update.offset, update.blocks)
         if len(step.rows):
             self._reserve(int(step.rows.max()))
             # Hits in the prefix cache: written by another session, or in an earlier life.

@@ -4,7 +4,7 @@ from collections import deque
 from typing import Any
 
 from engine_adapters.report.attestations import DueAttestation, Origin, SchedulerBody
-from engine_adapters.report.records import BlockUpdate, CommitRecord, LaunchRecord, SessionStart
+from engine_adapters.report.records import CommitRecord, LaunchRecord, SessionStart
 from engine_adapters.report.reporter import SourceReporter
 from engine_adapters.vllm.errors import OutOfStepError
 from engine_adapters.vllm.launches import Launch, LaunchReader, digest_range, read_outcome
@@ -122,7 +122,7 @@ class SchedulerRole:
                 started=started,
                 ended=ended,
                 preempted_rows=preempted,
-                blocks=[BlockUpdate(t.row, t.group, t.offset, t.blocks) for t in tables],
+                blocks=tables,
             )
         )
         self.reporter.note_step(launch.step)
