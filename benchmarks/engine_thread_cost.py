@@ -21,6 +21,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from benchmarks.results_file import write_result
+from engine_adapters.report.columns import Array
 from engine_adapters.report.config import AdapterConfig
 from engine_adapters.report.identity import KvGroupSpec, SourceIdentity, SourceKind
 from engine_adapters.report.reporter import SourceReporter
@@ -29,6 +30,7 @@ from engine_adapters.vllm.live_sessions import LiveReader
 from engine_adapters.vllm.metadata import StepDone
 from engine_adapters.vllm.model_access import ModelAccess
 from engine_adapters.vllm.rank_role import RankRole
+from engine_adapters.vllm.row_digester import Slots
 from engine_adapters.vllm.scheduler_role import SchedulerRole
 
 BLOCK = 32
@@ -48,10 +50,10 @@ class NoDigest:
 
     digests = np.zeros((64 * 1024, 4), np.uint64)
 
-    def after_step(self, slots):
+    def after_step(self, slots: Slots) -> Array:
         return self.digests[: len(slots)]
 
-    def now(self, slots):
+    def now(self, slots: Slots) -> Array:
         return self.digests[: len(slots)]
 
 
@@ -61,31 +63,31 @@ class FakeRequest:
 
     request_id: str
     num_prompt_tokens: int
-    _all_token_ids: list = field(default_factory=list)
+    _all_token_ids: list[int] = field(default_factory=list)
     num_computed_tokens: int = 0
     resumable: bool = False
     cache_salt: str | None = None
     sampling_params: object = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self._all_token_ids = list(range(self.num_prompt_tokens))
 
     @property
-    def all_token_ids(self):
+    def all_token_ids(self) -> list[int]:
         return self._all_token_ids
 
 
 class Steps:
     """Scheduler outputs as vLLM makes them: new lists and dictionaries in every step."""
 
-    def __init__(self, batch):
+    def __init__(self, batch: int) -> None:
         # Of many lengths, so that every step brings a block to some of them.
         self.requests = [
             FakeRequest(f"cmpl-{i:032x}-0-{i:08x}", PROMPT + i % BLOCK) for i in range(batch)
         ]
         self.blocks = 1
 
-    def first(self):
+    def first(self) -> SimpleNamespace:
         new = [
             SimpleNamespace(
                 req_id=r.request_id,
@@ -97,27 +99,33 @@ class Steps:
         counts = [r.num_prompt_tokens for r in self.requests]
         return self._output(new, [], [], [], counts)
 
-    def next(self):
+    def next(self) -> SimpleNamespace:
         names = [r.request_id for r in self.requests]
         computed = [r.num_computed_tokens for r in self.requests]
         blocks = [(self._take(1),) if c % BLOCK == 0 else None for c in computed]
         return self._output([], names, blocks, computed, [1] * len(names))
 
-    def advance(self):
+    def advance(self) -> None:
         for request in self.requests:
-            request.num_computed_tokens += max(
-                1, request.num_prompt_tokens - request.num_computed_tokens
-            )
+            left = request.num_prompt_tokens - request.num_computed_tokens
+            request.num_computed_tokens += max(1, left)
 
-    def sample(self, token):
+    def sample(self, token: int) -> None:
         for request in self.requests:
             request._all_token_ids.append(token)  # noqa: SLF001 - stands in for vLLM's own
 
-    def _take(self, count):
+    def _take(self, count: int) -> list[int]:
         self.blocks += count
         return list(range(self.blocks - count, self.blocks))
 
-    def _output(self, new, names, blocks, computed, counts):
+    def _output(
+        self,
+        new: list[SimpleNamespace],
+        names: list[str],
+        blocks: list[tuple[list[int]] | None],
+        computed: list[int],
+        counts: list[int],
+    ) -> SimpleNamespace:
         return SimpleNamespace(
             scheduled_new_reqs=new,
             scheduled_cached_reqs=SimpleNamespace(
@@ -135,7 +143,7 @@ class Steps:
         )
 
 
-def reporter(kind):
+def reporter(kind: SourceKind) -> SourceReporter:
     """The real reporter with nobody to report to, its queue as large as configured."""
     config = AdapterConfig.load({"address": "127.0.0.1:9", "worker": "bench"}, {})
     made = SourceReporter(
@@ -149,7 +157,7 @@ def reporter(kind):
     return made
 
 
-def measure(batch, steps):
+def measure(batch: int, steps: int) -> tuple[list[float], list[float]]:
     """CPU time of the calling thread per step, in microseconds: (scheduler, rank) lists."""
     work = Steps(batch)
     scheduler = SchedulerRole(LiveReader(lambda _: ()))
@@ -180,14 +188,14 @@ def measure(batch, steps):
     return [s for s, _ in warm], [r for _, r in warm]
 
 
-def spread(values):
+def spread(values: list[float]) -> dict[str, float]:
     return {
         "median": round(statistics.median(values), 1),
         "p95": round(statistics.quantiles(values, n=20)[-1], 1),
     }
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=2_000)
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 64, 256])

@@ -1,10 +1,11 @@
 """What a rank knows of the sessions: names, block tables, how much is written. numpy only."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
+from engine_adapters.report.columns import Column
 from engine_adapters.vllm.metadata import Rows, StepMetadata
 
 Slots = npt.NDArray[np.int64]
@@ -18,7 +19,7 @@ class GroupTable:
         self.block_size = block_size
         self._blocks: Slots = np.zeros((64, 64), np.int64)
 
-    def update(self, row: int, offset: int, blocks: Sequence[int]) -> None:
+    def update(self, row: int, offset: int, blocks: Column) -> None:
         """Blocks from `offset` on. What is behind is null already, except in a whole table."""
         end = offset + len(blocks)
         if row >= len(self._blocks) or end > self._blocks.shape[1]:
