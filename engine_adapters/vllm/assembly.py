@@ -1,6 +1,5 @@
 """Puts the roles together with their reporters, for one process's part of a worker."""
 
-import importlib.metadata
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -139,5 +138,4 @@ def fingerprint_of(vllm_config: Any) -> dict[str, str]:
     return {
         **host_fingerprint(),
         **engine_fingerprint(vllm_config, engine_version()),
-        "adapter_version": importlib.metadata.version("tokenwitness"),
     }
