@@ -13,7 +13,7 @@ from sidecar.shadow.request_ids import ShadowIds
 from sidecar.shadow.settings import ShadowSettings
 from sidecar.shadow.vllm_http import VllmHttpEngine, VllmHttpSettings
 from sidecar.verify.continuation import ContinuationPlan
-from sidecar.verify.run import RunSettings
+from sidecar.verify.runner import RunSettings
 from sidecar.verify.service import VerificationService
 
 

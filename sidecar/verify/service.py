@@ -10,8 +10,7 @@ import structlog
 
 from sidecar.changes import Changes
 from sidecar.core.events import SourceKey
-from sidecar.core.evidence import Missing, StateEvidence, StateJudgement
-from sidecar.core.judge import judge_state
+from sidecar.core.evidence import StateJudgement
 from sidecar.core.verdicts import Compared, Finding, Verdict, WorkerVerdict
 from sidecar.gate import GatePosition
 from sidecar.identity import RestoreEvidence
@@ -27,7 +26,9 @@ from sidecar.ports import (
 from sidecar.registry import WorkerRuntime
 from sidecar.verify.continuation import ContinuationPlan
 from sidecar.verify.repair import RecordRepair
-from sidecar.verify.run import Run, Runner, RunSettings, Scope
+from sidecar.verify.restarts import RestartJudge
+from sidecar.verify.run import Run, Scope
+from sidecar.verify.runner import Runner, RunSettings
 from sidecar.wire import codec
 
 _log = structlog.get_logger(__name__)
@@ -52,6 +53,9 @@ class VerificationService:
         self._unix_ns = unix_ns
         self._default_deadline_s = default_deadline_s
         self._runner = Runner(host, settings, plan, unix_ns=unix_ns, on_verdict=self._keep)
+        self._restarts = RestartJudge(
+            host, self._runner, unix_ns=unix_ns, deadline_s=default_deadline_s
+        )
         self._runs: OrderedDict[str, Run] = OrderedDict()
         self._changes = Changes()
         self._repair = RecordRepair(host, clock=time.monotonic)
@@ -107,7 +111,7 @@ class VerificationService:
         if hook and run is not None and _is_unclaimed_restore(run, worker):
             return self._claim(run, mark)
         if hook and mark is not None and mark.incarnation != worker.incarnation:
-            return self._claim_restart(worker, mark)
+            return self._claim_other_life(worker, mark)
         return self._begin(
             worker,
             worker.generation,
@@ -210,61 +214,26 @@ class VerificationService:
                 self._runner.conclude(run)
         return run.id
 
-    def _claim_restart(self, worker: WorkerRuntime, mark: Mark) -> str:
+    def _claim_other_life(self, worker: WorkerRuntime, mark: Mark) -> str:
         """The mark is of another life: the worker was started anew, not restored."""
-        run = self._restart_run(worker, claimed=True)
+        run = self._restarts.run_of(worker, claimed=True)
         run.mark = mark
         self._remember(run)
-        run.task = self._spawn(self._judge_other_life(run, mark.incarnation))
+        run.task = self._spawn(self._restarts.judge_life(run, mark.incarnation))
         return run.id
 
     async def _judge_restart(self, worker: WorkerRuntime, old: str, new: str) -> None:
-        if old == new:
-            run = self._restart_run(worker, claimed=False)
-            self._remember(run)
-            run.judgement = _source_restarted()
-            run.evidence = None
-            self._runner.conclude(run)
-            return
-        reader = self._runner.reader(worker)
-        evidence = await asyncio.to_thread(reader.restarted, old, new, worker.ranks)
-        if _was_idle(evidence):
+        if old != new and await self._restarts.was_idle(worker, old):
             # Nobody lost anything: a plain restart is no restore and needs no verdict.
             _log.info("worker_restarted_idle", worker=worker.name, old=old, new=new)
             self._host.set_gate(worker, worker.generation, GatePosition.OPEN, "")
             return
-        run = self._restart_run(worker, claimed=False)
+        run = self._restarts.run_of(worker, claimed=False)
         self._remember(run)
-        self._conclude_restart(run, evidence)
-
-    def _restart_run(self, worker: WorkerRuntime, *, claimed: bool) -> Run:
-        return Run(
-            id=uuid.uuid4().hex,
-            worker=worker,
-            generation=worker.generation,
-            scope=Scope.RESTORE,
-            trigger=RestoreEvidence.RESTARTED,
-            mark=None,
-            continuation=Continuation.SKIP,
-            deadline_s=self._default_deadline_s,
-            noticed_unix_ns=self._unix_ns(),
-            claimed=claimed,
-        )
-
-    async def _judge_other_life(self, run: Run, old: str) -> None:
-        reader = self._runner.reader(run.worker)
-        evidence = await asyncio.to_thread(
-            reader.restarted, old, run.worker.incarnation, run.worker.ranks
-        )
-        self._conclude_restart(run, evidence)
-
-    def _conclude_restart(self, run: Run, evidence: StateEvidence) -> None:
-        run.evidence = evidence
-        run.judgement = judge_state(evidence)
-        run.state_judged_unix_ns = self._unix_ns()
-        self._runner.conclude(run)
-        # The new life has nothing of the old one's memory: it is cold, not wrong.
-        self._host.set_gate(run.worker, run.generation, GatePosition.OPEN, "")
+        if old == new:
+            self._restarts.judge_source(run)
+        else:
+            await self._restarts.judge_life(run, old)
 
     def _newest(self, worker: str) -> Run | None:
         return next((r for r in reversed(self._runs.values()) if r.worker.name == worker), None)
@@ -289,14 +258,6 @@ class VerificationService:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-def _was_idle(evidence: StateEvidence) -> bool:
-    """Whether the old life certainly had no user's session in flight."""
-    expected = evidence.expected
-    if isinstance(expected, Missing) or expected.broken is not None:
-        return False
-    return all(s.session_id in evidence.ignored_sessions for s in expected.sessions.values())
 
 
 def _is_unclaimed_restore(run: Run, worker: WorkerRuntime) -> bool:
@@ -324,10 +285,3 @@ def _failed(error: Exception) -> StateJudgement:
         Verdict.INCOMPARABLE, f"the verification itself failed: {type(error).__name__}: {error}"
     )
     return StateJudgement(Verdict.INCOMPARABLE, (finding,), (), Compared())
-
-
-def _source_restarted() -> StateJudgement:
-    finding = Finding(
-        Verdict.RESTARTED, "a source of the worker was started anew inside the same worker"
-    )
-    return StateJudgement(Verdict.RESTARTED, (finding,), (), Compared())

@@ -15,7 +15,7 @@ from sidecar.shadow.engine import Completion, EngineDescription, EngineLoad
 from sidecar.shadow.request_ids import ShadowIds
 from sidecar.shadow.settings import ShadowSettings
 from sidecar.verify.continuation import ContinuationPlan
-from sidecar.verify.run import RunSettings
+from sidecar.verify.runner import RunSettings
 from sidecar.verify.service import VerificationService
 from tests.unit.services.scripted import (
     Script,
