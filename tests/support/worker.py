@@ -1,7 +1,5 @@
 """A real worker for end-to-end tests: sidecar, vLLM server with the adapter, CRIU."""
 
-import json
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +9,6 @@ from tools.demo.engine import Engine, engine_python, small_model, start_engine
 from tools.demo.errors import DemoError
 from tools.demo.places import free_port
 from tools.demo.sidecar import (
-    PROGRAM,
     VERDICT_TIMEOUT_S,
     Sidecar,
     restart_sidecar,
@@ -49,7 +46,7 @@ class Worker:
             python,
             small_model(python),
             self.folder / "engine.log",
-            flags=self._flags(port),
+            flags=self.sidecar.engine_flags(NAME, f"http://127.0.0.1:{port}"),
             environment={
                 "TOKENWITNESS_DRILL": "1",
                 "TOKENWITNESS_DRILL_FOLDER": str(self.folder),
@@ -57,13 +54,6 @@ class Worker:
             port=port,
         )
         self.sidecar.wait_attached(NAME)
-
-    def _flags(self, port: int) -> list[str]:
-        command = [str(PROGRAM), "engine-args", "vllm", "--worker", NAME, "--json"]
-        command += ["--sidecar", self.sidecar.grpc_address]
-        command += ["--engine-url", f"http://127.0.0.1:{port}"]
-        printed = subprocess.run(command, capture_output=True, text=True, check=True)
-        return list(json.loads(printed.stdout)["flags"])
 
     def end(self) -> None:
         if hasattr(self, "engine"):
@@ -114,8 +104,11 @@ class Worker:
         return bool(attached) and self.engine.healthy()
 
 
-def plans(test: str, tokens: int = 160) -> tuple[SessionPlan, ...]:
-    """Three sessions that no other test shares a prefix with: two of them share one here."""
+def plans(test: str, tokens: int = 400) -> tuple[SessionPlan, ...]:
+    """Three sessions that no other test shares a prefix with; two of them share one.
+
+    Long enough by default that none ends before its dump.
+    """
     shared = (
         f"This is the log of {test}, kept by hand. Every evening somebody writes down what the "
         "weather was like, which ships passed, how the lamp burned and what was eaten for "

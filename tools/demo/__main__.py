@@ -3,9 +3,7 @@ judged: once as it was, once with one bit of one KV row flipped. Exit 0 only if 
 RESUMED_EXACT and the second KV_MISMATCH.
 """
 
-import json
 import signal
-import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,7 +23,7 @@ from tools.demo.rounds import (
     play_round,
 )
 from tools.demo.sessions import PLANS
-from tools.demo.sidecar import PROGRAM, Sidecar, start_sidecar
+from tools.demo.sidecar import Sidecar, start_sidecar
 from tools.demo.stopping import CriuStopper, InPlaceStopper, Stopper
 from tools.demo.streams import open_streams
 
@@ -49,7 +47,7 @@ def start_all(folder: Path, ends: ExitStack) -> tuple[Sidecar, Engine]:
     ends.callback(sidecar.tree.end)
     progress(f"sidecar at {sidecar.grpc_address}, metrics at {sidecar.http_address}")
     port = free_port()
-    flags = engine_flags(sidecar, f"http://127.0.0.1:{port}")
+    flags = sidecar.engine_flags(WORKER, f"http://127.0.0.1:{port}")
     progress("engine: vLLM on the CPU with SmolLM2-135M, starting (half a minute)")
     engine = start_engine(
         python,
@@ -63,16 +61,6 @@ def start_all(folder: Path, ends: ExitStack) -> tuple[Sidecar, Engine]:
     status = sidecar.wait_attached(WORKER)
     progress(f"attached: scheduler and {status['ranks_expected']} rank")
     return sidecar, engine
-
-
-def engine_flags(sidecar: Sidecar, engine_url: str) -> list[str]:
-    """The flags that load the adapter, as the project's own command gives them."""
-    command = [*PROGRAM, "engine-args", "vllm", "--worker", WORKER]
-    command += ["--sidecar", sidecar.grpc_address, "--engine-url", engine_url, "--json"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=False)
-    if printed.returncode != 0:
-        raise DemoError(f"engine-args failed: {printed.stderr}")
-    return list(json.loads(printed.stdout)["flags"])
 
 
 def uninterrupted(engine: Engine) -> dict[str, list[int]]:

@@ -2,7 +2,8 @@
 
 from tools.demo.streams import SessionPlan
 
-TOKENS = 400
+# Enough that none ends before its dump.
+TOKENS = 500
 # Longer than a block, so that those who begin with it share its KV.
 SHARED = (
     "You are the keeper of a lighthouse on a small island far from the coast. Every evening you "

@@ -56,6 +56,13 @@ class Sidecar:
             raise DemoError(f"{said}: {document['error']['message']}")
         return document
 
+    def engine_flags(self, worker: str, engine_url: str) -> list[str]:
+        """The flags that load the adapter into vLLM, as the project's own command gives them."""
+        document = self.command(
+            *("engine-args", "vllm", "--worker", worker, "--engine-url", engine_url)
+        )
+        return list(document["flags"])
+
     def worker(self, name: str) -> dict[str, Any] | None:
         """Status of an attached worker; None if the sidecar does not know it."""
         workers = self.command("workers")["workers"]

@@ -21,7 +21,8 @@ class SessionPlan:
     """What one client asks for. `seed` None: greedy."""
 
     name: str
-    prompt: str
+    # Text, or token ids.
+    prompt: str | list[int]
     max_tokens: int
     seed: int | None = None
 
@@ -54,6 +55,7 @@ class Stream:
     finish_reason: str | None = None
     error: str | None = None
     done: threading.Event = field(default_factory=threading.Event)
+    leaving: threading.Event = field(default_factory=threading.Event)
 
     def run(self, url: str, model: str) -> None:
         try:
@@ -73,6 +75,8 @@ class Stream:
                 self.error = f"HTTP {response.status_code}: {response.text[:200]}"
                 return
             for line in response.iter_lines():
+                if self.leaving.is_set():
+                    return
                 if line.startswith("data: ") and line != "data: [DONE]":
                     self._take(json.loads(line.removeprefix("data: ")))
 
@@ -109,6 +113,12 @@ class Streams:
             "end of all sessions",
             timeout_s,
         )
+
+    def leave(self, timeout_s: float = 60) -> None:
+        """Hangs up, each client at its next token; the engine drops the sessions."""
+        for stream in self.all:
+            stream.leaving.set()
+        self.wait_done(timeout_s)
 
     def raise_errors(self) -> None:
         for stream in self.all:
