@@ -77,6 +77,8 @@ class Greeting:
     adapter_version: str = ""
     drill: bool = False
     signs_seen: int = 0
+    # The last generation that this memory was told; 0: none.
+    generation: int = 0
 
     @property
     def key(self) -> SourceKey:
@@ -89,6 +91,7 @@ class SignSeen:
     """A source saw that its process was re-created or stood still.
 
     `gap_ns` 0: not known how long it stood still. `held_attest_id` 0: it does not wait.
+    `generation`: the last one that this memory was told; 0: none.
     """
 
     kind: SignKind
@@ -99,6 +102,7 @@ class SignSeen:
     fingerprint: Mapping[str, str]
     signs_seen: int
     held_attest_id: int
+    generation: int = 0
 
 
 class RestoreEvidence(enum.StrEnum):

@@ -33,8 +33,10 @@ SETTLE_S = 1.0
 class SourceLink(Protocol):
     """The way back to a source. Calls queue a message and return at once; none raises."""
 
-    def acknowledge(self, seq: int) -> None:
-        """Everything up to `seq` is durable. Only the newest is sent."""
+    def acknowledge(self, seq: int, generation: int) -> None:
+        """Everything up to `seq` is durable, and the source is in `generation`. Only the newest
+        is sent.
+        """
 
     def request_attestation(self, attest_id: int, deadline_ms: int, *, weights: bool) -> None:
         """Asks for what memory holds at the next step boundary."""
@@ -90,6 +92,10 @@ class SourceRuntime:
     # The restore that this source's records belong to; may be behind the worker's until the
     # source itself signs or reattaches.
     generation: int
+    # The generation that the present one branched off from; of the first, itself.
+    parent: int = 0
+    # The newest generation that this memory has certainly been told.
+    told_generation: int = 0
     received_seq: int = 0
     durable_seq: int = 0
     # Bytes taken in and not durable yet, and of which seqs: (last seq, bytes), oldest first.

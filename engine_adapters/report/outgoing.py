@@ -91,6 +91,8 @@ class Outgoing:
         self._pending: deque[_Pending] = deque()
         self._cutting: _Cutting | None = None
         self._next_heartbeat = 0.0
+        # Last told by the sidecar. In memory on purpose: an image of it says whose history it is.
+        self._generation = 0
         self.holes_sent = 0
 
     def add_sign(self, sighting: Sighting) -> None:
@@ -126,21 +128,29 @@ class Outgoing:
             self._stream += 1
             return self._stream
 
-    def welcomed(self, stream: int, durable: int, now: float) -> None:
+    @property
+    def generation(self) -> int:
+        """The last generation that the sidecar told; 0 before the first."""
+        return self._generation
+
+    def welcomed(self, stream: int, durable: int, generation: int, now: float) -> None:
         """The sidecar has everything up to `durable`; the rest is sent again."""
         with self._lock:
             if stream != self._stream:
                 return
+            # First, as in `acked`: whatever is forgotten here is of the generation that is named.
+            self._generation = generation
             self._outbox.rewind(durable)
             for pending in self._pending:
                 pending.delivery = Delivery(arrived=pending.delivery.arrived)
             self._next_heartbeat = now + HEARTBEAT_S
             self._prune()
 
-    def acked(self, stream: int, seq: int) -> None:
+    def acked(self, stream: int, seq: int, generation: int) -> None:
         with self._lock:
             if stream != self._stream:
                 return
+            self._generation = generation
             seq = self._outbox.ack(seq)
             self._sign_delivery.acked(stream, seq)
             for pending in self._pending:
@@ -190,6 +200,7 @@ class Outgoing:
                 fingerprint=self.fingerprint(),
                 signs_seen=sighting.sign.count,
                 held_attest_id=sighting.held_attest_id,
+                generation=self._generation,
             )
         )
 

@@ -272,6 +272,7 @@ class SourceReporter:
             adapter_version=_version(),
             drill=self._config.drill,
             signs_seen=self._watch.count,
+            generation=self._outgoing.generation,
         )
 
     def _heartbeat(self) -> pb.Heartbeat:

@@ -162,7 +162,7 @@ class Stream:
     def _receive(self, attempt: "_Attempt", response: pb.AttachResponse) -> None:
         kind = response.WhichOneof("message")
         if kind == "ack":
-            self._outgoing.acked(attempt.number, response.ack.seq)
+            self._outgoing.acked(attempt.number, response.ack.seq, response.ack.generation)
             return
         if kind == "welcome":
             # A second one would have everything sent again in the middle of the stream.
@@ -172,8 +172,10 @@ class Stream:
         self._tell(response)
 
     def _welcomed(self, attempt: "_Attempt", response: pb.AttachResponse) -> None:
-        durable = response.welcome.durable_seq
-        self._outgoing.welcomed(attempt.number, durable, time.monotonic())
+        welcome = response.welcome
+        self._outgoing.welcomed(
+            attempt.number, welcome.durable_seq, welcome.generation, time.monotonic()
+        )
         self.connects += 1
         forget(*_NEWS_AFTER_WELCOME)
         logger.info("attached to the sidecar at %s", self._address)

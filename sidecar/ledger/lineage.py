@@ -48,16 +48,23 @@ def snapshot_index(segments: Sequence[Segment], generation: int, seq: int) -> in
 
 
 def futures(generations: Mapping[int, Generation], generation: int) -> tuple[int, ...]:
-    """Older generations that went on from the very point where `generation` branched off,
-    newest first: what they recorded beyond it is the future that was.
+    """Older generations that share all of the history before the point where `generation`
+    branched off, newest first: what they recorded beyond it is the future that was. One image can
+    be restored many times, so these are not only its ancestors.
     """
-    found = []
     branch = generations[generation].first_seq
-    at = generations[generation].parent
-    while at is not None:
-        found.append(at)
-        if generations[at].first_seq < branch:
-            # Older ones left this history earlier: their future is another one.
-            break
-        at = generations[at].parent
-    return tuple(found)
+    shared = _before(lineage(generations, generation), branch)
+    return tuple(
+        older
+        for older in sorted(generations, reverse=True)
+        if older < generation and _before(lineage(generations, older), branch) == shared
+    )
+
+
+def _before(segments: Sequence[Segment], seq: int) -> tuple[Segment, ...]:
+    """What of a history lies before `seq`."""
+    return tuple(
+        Segment(each.generation, each.first, seq if each.end is None else min(each.end, seq))
+        for each in segments
+        if each.first < seq
+    )

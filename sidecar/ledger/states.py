@@ -69,6 +69,15 @@ class States(LedgerBase):
                     return int(step)
         return 0
 
+    def newest_step_of_branch(self, source_id: int, generation: int) -> int:
+        """Newest step that any older history has which goes on from where `generation` branched
+        off; 0: none. How far back its restore went is counted from there.
+        """
+        log = self._log_of(source_id)
+        log.generation(generation)
+        older = futures(log.generations, generation)
+        return max((self.newest_step(source_id, each) for each in older), default=0)
+
     def future_tokens(
         self, source_id: int, generation: int, session_ids: frozenset[str] = frozenset()
     ) -> tuple[FutureTokens, ...]:

@@ -43,6 +43,6 @@ class Acknowledger:
         if seq > source.durable_seq:
             source.durable_seq = seq
             if source.link is not None:
-                source.link.acknowledge(seq)
+                source.link.acknowledge(seq, source.generation)
         source.settle()
         worker.changes.notify()

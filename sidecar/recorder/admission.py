@@ -11,7 +11,8 @@ In this order, the first that fits decides:
    memory (nonce): refused, it is a clone. (The same process superseding its own stream is a
    reconnect: a process has one stream only.)
 6. Another nonce: not the same memory, *restarted*.
-7. Another process, another count of signs, or a seq behind the record: *restored*.
+7. Another process, another count of signs, a seq behind the record, or a memory that does not
+   know a generation that it was told: *restored*.
 8. Otherwise a reconnect.
 
 A whole virtual machine cloned while it runs shows the same process identity on both sides;
@@ -133,5 +134,10 @@ def _signs_of_restore(source: SourceRuntime, greeting: Greeting) -> list[str]:
     if greeting.next_seq <= source.received_seq:
         changed.append(
             f"next seq {greeting.next_seq} is behind the record, which has {source.received_seq}"
+        )
+    if greeting.generation < source.told_generation:
+        changed.append(
+            f"it knows of generation {greeting.generation} and had been told of "
+            f"{source.told_generation}"
         )
     return changed

@@ -180,6 +180,7 @@ class Attaching:
             case Entry.RECONNECTED if worker.unjudged:
                 self._restores.resume(worker, source)
         source.process, source.signs_seen = greeting.process, greeting.signs_seen
+        source.told_generation = greeting.generation
         source.place = greeting.place
         source.fingerprint = greeting.fingerprint
         source.link = link

@@ -68,6 +68,7 @@ def read_hello(message: pb.AttachRequest, *, max_ranks: int) -> Greeting:
         adapter_version=hello.adapter_version,
         drill=hello.drill,
         signs_seen=hello.signs_seen,
+        generation=hello.generation,
     )
 
 
@@ -95,6 +96,7 @@ def read_sign(sign: pb.Sign) -> SignSeen:
         fingerprint=codec.decode_fingerprint(sign.fingerprint).values,
         signs_seen=sign.signs_seen,
         held_attest_id=sign.held_attest_id,
+        generation=sign.generation,
     )
 
 

@@ -18,13 +18,13 @@ class OutboundLink:
 
     def __init__(self) -> None:
         self._messages: deque[pb.AttachResponse] = deque(maxlen=MAX_WAITING)
-        self._ack: int | None = None
+        self._ack: pb.Ack | None = None
         self._wake = asyncio.Event()
         self.ended: asyncio.Future[StreamRefusedError] = asyncio.get_running_loop().create_future()
 
-    def acknowledge(self, seq: int) -> None:
-        """Everything up to `seq` is durable."""
-        self._ack = seq
+    def acknowledge(self, seq: int, generation: int) -> None:
+        """Everything up to `seq` is durable, and the source is in `generation`."""
+        self._ack = pb.Ack(seq=seq, generation=generation)
         self._wake.set()
 
     def request_attestation(self, attest_id: int, deadline_ms: int, *, weights: bool) -> None:
@@ -52,8 +52,8 @@ class OutboundLink:
             if self._messages:
                 return self._messages.popleft()
             if self._ack is not None:
-                seq, self._ack = self._ack, None
-                return pb.AttachResponse(ack=pb.Ack(seq=seq))
+                ack, self._ack = self._ack, None
+                return pb.AttachResponse(ack=ack)
             self._wake.clear()
             await self._wake.wait()
 

@@ -70,6 +70,7 @@ def _source(ledger: Ledger, entry: SourceEntry) -> SourceRuntime:
         kv_groups=described.kv_groups,
         signs_seen=opening.signs_seen,
         generation=generation.generation,
+        parent=generation.parent or 0,
         received_seq=durable,
         durable_seq=durable,
         first_seq=generation.first_seq,

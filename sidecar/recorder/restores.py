@@ -8,6 +8,11 @@ A worker's sources report one restore separately. The rule that makes one genera
 
 Too many generations are harmless (each is verified); too few would let one verdict stand for
 two restores, so every doubt opens one.
+
+What a generation branches off from is the memory's own word: the image that was restored may be
+of any older one. Only a stream that lives on has not gone back, and goes on in the present one
+where the named does not reach up to it (what tells the source of a generation is still on its
+way then).
 """
 
 from collections.abc import Callable
@@ -93,7 +98,10 @@ class Restores:
         self._metrics.signs.labels(worker.name, evidence.value).inc()
         if not known:
             opening = Opening(why, sign.process, sign.signs_seen)
-            self._open(worker, source, next_seq=sign.next_seq, opening=opening)
+            parent = self._named(source, sign.generation)
+            if sign.next_seq > self._accepted(source, parent) + 1:
+                parent = source.generation
+            self._open(worker, source, parent, next_seq=sign.next_seq, opening=opening)
         # After the generation was opened: what was recorded until then is kept beside it. A new
         # sign without a fingerprint leaves none, so that it cannot be taken for an equal one.
         if sign.fingerprint or not known:
@@ -114,7 +122,8 @@ class Restores:
         """
         self._metrics.signs.labels(worker.name, RestoreEvidence.REATTACH.value).inc()
         opening = Opening(why, greeting.process, greeting.signs_seen)
-        self._open(worker, source, next_seq=greeting.next_seq, opening=opening)
+        parent = self._named(source, greeting.generation)
+        self._open(worker, source, parent, next_seq=greeting.next_seq, opening=opening)
         source.awaits_sign = True
         source.last_sign = None
         source.fingerprint = greeting.fingerprint
@@ -132,10 +141,24 @@ class Restores:
 
         """
         opening = Opening(why, source.process, source.signs_seen)
-        self._open(worker, source, next_seq=1, opening=opening)
+        self._open(worker, source, source.generation, next_seq=1, opening=opening)
+
+    def _named(self, source: SourceRuntime, generation: int) -> int:
+        """The generation that a memory names, where the ledger has it; else the newest."""
+        known = self._ledger.generations(source.source_id)
+        return generation if any(e.generation == generation for e in known) else source.generation
+
+    def _accepted(self, source: SourceRuntime, generation: int) -> int:
+        return self._ledger.accepted_seq(source.source_id, generation)
 
     def _open(
-        self, worker: WorkerRuntime, source: SourceRuntime, *, next_seq: int, opening: Opening
+        self,
+        worker: WorkerRuntime,
+        source: SourceRuntime,
+        parent: int,
+        *,
+        next_seq: int,
+        opening: Opening,
     ) -> None:
         """Opens, or joins, the generation for one source. It happens at once: nobody sees a
         worker that is restored and whose gate is open. When the ledger does not take it the
@@ -147,9 +170,10 @@ class Restores:
         if generation > worker.generation:
             reason = f"restore {generation} is not judged: {opening.why}"
             self._gates.suspect(worker.name, generation, reason)
-        first_seq = min(next_seq, source.received_seq + 1)
+        first_seq = min(next_seq, self._accepted(source, parent) + 1)
         cuts = {key: self._ledger.cut(each.source_id) for key, each in worker.sources.items()}
-        self.write_generations(source.source_id, generation, first_seq, opening)
+        self.write_generations(source.source_id, generation, first_seq, opening, parent=parent)
+        durable_seq = durable_before(self._ledger, source.source_id, generation)
         if generation > worker.generation:
             worker.generation = generation
             worker.generation_opened_at = self._registry.now()
@@ -158,23 +182,32 @@ class Restores:
                 each.cut = cuts[key]
                 each.recorded_fingerprint = each.fingerprint
         source.process, source.signs_seen = opening.process, opening.signs_seen
-        rolled_back = _branch(worker, source, generation, first_seq)
+        rolled_back = max(self._accepted(source, parent) - (first_seq - 1), 0)
+        _branch(worker, source, parent, generation, first_seq)
+        source.durable_seq = durable_seq
         worker.changes.notify()
         _log.warning(
             "restore_noticed",
             worker=worker.name,
             source=str(source.key),
             generation=generation,
+            parent=parent,
             first_seq=first_seq,
             rolled_back_records=rolled_back,
             why=opening.why,
         )
 
     def write_generations(
-        self, source_id: int, generation: int, first_seq: int, opening: Opening
+        self,
+        source_id: int,
+        generation: int,
+        first_seq: int,
+        opening: Opening,
+        *,
+        parent: int | None = None,
     ) -> None:
         """Brings the ledger's count of a source to `generation`, which other sources may have
-        raised by several.
+        raised by several. All of them branch off from `parent`, None: the newest that there is.
 
         Raises:
             StreamRefusedError: the ledger did not take it.
@@ -183,8 +216,9 @@ class Restores:
         text = opening.encode()
         try:
             newest = max(each.generation for each in self._ledger.generations(source_id))
+            parent = newest if parent is None else parent
             for number in range(newest + 1, generation + 1):
-                self._ledger.open_generation(source_id, number, first_seq, text)
+                self._ledger.open_generation(source_id, number, first_seq, text, parent=parent)
         except LedgerError as error:
             raise StreamRefusedError(RefusalCause.LEDGER, str(error)) from error
 
@@ -200,18 +234,35 @@ class Restores:
         self._listener.on_sign(worker, source.generation, source.key, notice)
 
 
-def _branch(worker: WorkerRuntime, source: SourceRuntime, generation: int, first_seq: int) -> int:
-    """Has the source go on in `generation` from `first_seq`; how many records that is back."""
-    rolled_back = source.received_seq - (first_seq - 1)
-    source.generation = generation
+def durable_before(ledger: Ledger, source_id: int, generation: int) -> int:
+    """Up to where the history that a new generation branched off from is durable."""
+    known = {each.generation: each for each in ledger.generations(source_id)}
+    opened = known[generation]
+    durable = end = opened.first_seq - 1
+    at = opened.parent
+    while at is not None:
+        own = ledger.durable_seq(source_id, at)
+        if own < end:
+            # A hole in what is durable counts from its oldest end.
+            durable = own
+        end = min(end, known[at].first_seq - 1)
+        at = known[at].parent
+    return durable
+
+
+def _branch(
+    worker: WorkerRuntime, source: SourceRuntime, parent: int, generation: int, first_seq: int
+) -> None:
+    """Has the source go on in `generation`, off `parent`, from `first_seq`."""
+    went_on = parent == source.generation and first_seq == source.received_seq + 1
+    source.generation, source.parent = generation, parent
     source.first_seq = first_seq
     source.received_seq = first_seq - 1
-    source.durable_seq = min(source.durable_seq, first_seq - 1)
-    if rolled_back:
-        # Seqs start again below what waits; the old generation's acknowledge nothing now.
-        source.unacked.clear()
-        source.unacked_bytes = 0
-        source.recorded_step = 0
-    if rolled_back and source.key.kind is SourceKind.SCHEDULER:
-        worker.live.stale = f"went back by {rolled_back} records"
-    return rolled_back
+    if went_on:
+        return
+    # Seqs start again below what waits; the old generation's acknowledge nothing now.
+    source.unacked.clear()
+    source.unacked_bytes = 0
+    source.recorded_step = 0
+    if source.key.kind is SourceKind.SCHEDULER:
+        worker.live.stale = f"went back to seq {first_seq - 1} of generation {parent}"

@@ -88,14 +88,15 @@ class SourceStream:
         worker, source = await self._services.attaching.attach(greeting, self.link)
         try:
             intake = self._services.intake(worker, source, self.link)
-            await self._welcome(source)
+            told = await self._welcome(source)
             await self._services.attaching.refresh_live(worker, source)
             await intake.fill_gap(greeting.oldest_seq, greeting.step)
-            await self._converse(worker, source, intake)
+            await self._converse(worker, source, intake, told)
         finally:
             self._services.attaching.detach(worker, source, self.link)
 
-    async def _welcome(self, source: SourceRuntime) -> None:
+    async def _welcome(self, source: SourceRuntime) -> int:
+        """The generation that the source is told. Whatever it says next, it has read this."""
         welcome = pb.Welcome(
             protocol=PROTOCOL,
             durable_seq=source.durable_seq,
@@ -103,10 +104,13 @@ class SourceStream:
             hold=self._services.hold,
         )
         await self._context.write(pb.AttachResponse(welcome=welcome))
+        return welcome.generation
 
-    async def _converse(self, worker: WorkerRuntime, source: SourceRuntime, intake: Intake) -> None:
+    async def _converse(
+        self, worker: WorkerRuntime, source: SourceRuntime, intake: Intake, told: int
+    ) -> None:
         tasks = [
-            asyncio.create_task(self._read(worker, source, intake)),
+            asyncio.create_task(self._read(worker, source, intake, told)),
             asyncio.create_task(self._write()),
             asyncio.create_task(self._until_ended()),
         ]
@@ -133,13 +137,16 @@ class SourceStream:
         while True:
             await self._context.write(await self.link.next_message())
 
-    async def _read(self, worker: WorkerRuntime, source: SourceRuntime, intake: Intake) -> None:
+    async def _read(
+        self, worker: WorkerRuntime, source: SourceRuntime, intake: Intake, told: int
+    ) -> None:
         parts = PartIntake(source.key)
         while True:
             message = await self._next()
             if message is None:
                 return
             self._heard(worker, source)
+            source.told_generation = max(source.told_generation, told)
             try:
                 await self._handle(message, worker, source, intake, parts)
             except MalformedMessage as error:
@@ -167,6 +174,8 @@ class SourceStream:
                 note_heartbeat(source, message.heartbeat)
             case "sign":
                 self._services.restores.signed(worker, source, read_sign(message.sign))
+                # Until it knows the generation, an image of it would name the one before.
+                self.link.acknowledge(source.durable_seq, source.generation)
                 await self._services.attaching.refresh_live(worker, source)
             case "attestation":
                 attested = parts.add(

@@ -81,7 +81,7 @@ def _coordinates(source: SourceRuntime, newest: int, *, restored: bool) -> Coord
     at = source.generation
     if not restored or source.cut is None:
         return Coordinates(source.source_id, at, at, NO_CUT)
-    before = at - 1 if at == newest and at > 0 else at
+    before = source.parent if at == newest else at
     return Coordinates(source.source_id, at, before, source.cut)
 
 
@@ -186,7 +186,9 @@ class EvidenceReader:
         if at is None:
             return 0
         try:
-            return self._ledger.newest_step(at.source_id, at.before)
+            if at.before == at.generation:
+                return self._ledger.newest_step(at.source_id, at.generation)
+            return self._ledger.newest_step_of_branch(at.source_id, at.generation)
         except LedgerError:
             return 0
 

@@ -54,7 +54,7 @@ class AttachRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., records: _Optional[_Union[Records, _Mapping]] = ..., sign: _Optional[_Union[Sign, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., attestation: _Optional[_Union[AttestationPart, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "worker", "incarnation", "nonce", "source", "ranks", "next_seq", "oldest_seq", "fingerprint", "process", "kv_groups", "step", "engine_url", "adapter_version", "drill", "signs_seen")
+    __slots__ = ("protocol", "worker", "incarnation", "nonce", "source", "ranks", "next_seq", "oldest_seq", "fingerprint", "process", "kv_groups", "step", "engine_url", "adapter_version", "drill", "signs_seen", "generation")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -71,6 +71,7 @@ class Hello(_message.Message):
     ADAPTER_VERSION_FIELD_NUMBER: _ClassVar[int]
     DRILL_FIELD_NUMBER: _ClassVar[int]
     SIGNS_SEEN_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     worker: str
     incarnation: str
@@ -87,7 +88,8 @@ class Hello(_message.Message):
     adapter_version: str
     drill: bool
     signs_seen: int
-    def __init__(self, protocol: _Optional[int] = ..., worker: _Optional[str] = ..., incarnation: _Optional[str] = ..., nonce: _Optional[int] = ..., source: _Optional[_Union[_types_pb2.Source, _Mapping]] = ..., ranks: _Optional[int] = ..., next_seq: _Optional[int] = ..., oldest_seq: _Optional[int] = ..., fingerprint: _Optional[_Union[_types_pb2.Fingerprint, _Mapping]] = ..., process: _Optional[_Union[ProcessIdentity, _Mapping]] = ..., kv_groups: _Optional[_Iterable[_Union[_types_pb2.KvGroup, _Mapping]]] = ..., step: _Optional[int] = ..., engine_url: _Optional[str] = ..., adapter_version: _Optional[str] = ..., drill: bool = ..., signs_seen: _Optional[int] = ...) -> None: ...
+    generation: int
+    def __init__(self, protocol: _Optional[int] = ..., worker: _Optional[str] = ..., incarnation: _Optional[str] = ..., nonce: _Optional[int] = ..., source: _Optional[_Union[_types_pb2.Source, _Mapping]] = ..., ranks: _Optional[int] = ..., next_seq: _Optional[int] = ..., oldest_seq: _Optional[int] = ..., fingerprint: _Optional[_Union[_types_pb2.Fingerprint, _Mapping]] = ..., process: _Optional[_Union[ProcessIdentity, _Mapping]] = ..., kv_groups: _Optional[_Iterable[_Union[_types_pb2.KvGroup, _Mapping]]] = ..., step: _Optional[int] = ..., engine_url: _Optional[str] = ..., adapter_version: _Optional[str] = ..., drill: bool = ..., signs_seen: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class ProcessIdentity(_message.Message):
     __slots__ = ("pid", "start_ticks", "boot_id", "host", "clock_distance_ns")
@@ -242,7 +244,7 @@ class WeightDigests(_message.Message):
     def __init__(self, names: _Optional[_Iterable[str]] = ..., digests: _Optional[_Iterable[int]] = ..., sizes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Sign(_message.Message):
-    __slots__ = ("kind", "process", "gap_ns", "next_seq", "step", "fingerprint", "signs_seen", "held_attest_id")
+    __slots__ = ("kind", "process", "gap_ns", "next_seq", "step", "fingerprint", "signs_seen", "held_attest_id", "generation")
     KIND_FIELD_NUMBER: _ClassVar[int]
     PROCESS_FIELD_NUMBER: _ClassVar[int]
     GAP_NS_FIELD_NUMBER: _ClassVar[int]
@@ -251,6 +253,7 @@ class Sign(_message.Message):
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     SIGNS_SEEN_FIELD_NUMBER: _ClassVar[int]
     HELD_ATTEST_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     kind: SignKind
     process: ProcessIdentity
     gap_ns: int
@@ -259,7 +262,8 @@ class Sign(_message.Message):
     fingerprint: _types_pb2.Fingerprint
     signs_seen: int
     held_attest_id: int
-    def __init__(self, kind: _Optional[_Union[SignKind, str]] = ..., process: _Optional[_Union[ProcessIdentity, _Mapping]] = ..., gap_ns: _Optional[int] = ..., next_seq: _Optional[int] = ..., step: _Optional[int] = ..., fingerprint: _Optional[_Union[_types_pb2.Fingerprint, _Mapping]] = ..., signs_seen: _Optional[int] = ..., held_attest_id: _Optional[int] = ...) -> None: ...
+    generation: int
+    def __init__(self, kind: _Optional[_Union[SignKind, str]] = ..., process: _Optional[_Union[ProcessIdentity, _Mapping]] = ..., gap_ns: _Optional[int] = ..., next_seq: _Optional[int] = ..., step: _Optional[int] = ..., fingerprint: _Optional[_Union[_types_pb2.Fingerprint, _Mapping]] = ..., signs_seen: _Optional[int] = ..., held_attest_id: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("step", "next_seq", "dropped_records", "errors", "held", "queued_bytes")
@@ -396,10 +400,12 @@ class HoldPolicy(_message.Message):
     def __init__(self, mode: _Optional[_Union[HoldMode, str]] = ..., deadline_ms: _Optional[int] = ..., fail_closed: bool = ..., closed_limit_ms: _Optional[int] = ..., suspect_after_ms: _Optional[int] = ...) -> None: ...
 
 class Ack(_message.Message):
-    __slots__ = ("seq",)
+    __slots__ = ("seq", "generation")
     SEQ_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     seq: int
-    def __init__(self, seq: _Optional[int] = ...) -> None: ...
+    generation: int
+    def __init__(self, seq: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class AttestRequest(_message.Message):
     __slots__ = ("attest_id", "weights", "deadline_ms")

@@ -114,7 +114,24 @@ def test_a_restore_of_an_older_life_names_its_parent(path: Path) -> None:
         ledger.open_generation(scheduler, 2, 9, "restored", parent=0)
         found = ledger.scheduler_state(scheduler, 2, 4, 4, NO_CUT)
         assert found.to_bytes() == fold_scheduler(flat(steps[:4])).to_bytes()
+        futures = ledger.future_tokens(scheduler, 2)
+        assert {each.generation for each in futures} == {0}
+        assert ledger.newest_step_of_branch(scheduler, 2) == 6
+        assert ledger.newest_step_of_branch(scheduler, 0) == 0
         assert ledger.verify().sound
+
+
+def test_an_image_restored_again_has_its_first_restore_as_a_future(path: Path) -> None:
+    world = World()
+    with opened(path) as ledger:
+        sources, _steps = run(ledger, world, 4)
+        scheduler = sources.scheduler
+        # The dump ended generation 0 where the image is of: only its restore has a future.
+        ledger.open_generation(scheduler, 1, 9, "restored", parent=0)
+        ledger.append(scheduler, 1, flat([world.run() for _ in range(3)]))
+        ledger.open_generation(scheduler, 2, 9, "restored", parent=0)
+        assert {each.generation for each in ledger.future_tokens(scheduler, 2)} == {1}
+        assert ledger.newest_step_of_branch(scheduler, 2) == 7
 
 
 def test_a_baseline_at_the_start_of_a_generation_is_not_its_parents(path: Path) -> None:

@@ -39,6 +39,8 @@ class Script:
     mute: bool = False
     # Say in Welcome that this is durable, whatever is. None: the truth.
     durable: int | None = None
+    # What sources are told that they are in.
+    generation: int = 0
     policy: pb.HoldPolicy = field(default_factory=pb.HoldPolicy)
 
 
@@ -74,7 +76,7 @@ class FakeSidecar(recorder_pb2_grpc.RecorderServiceServicer):
             live.put(response)
 
     def ack(self, seq: int) -> None:
-        self.say(pb.AttachResponse(ack=pb.Ack(seq=seq)))
+        self.say(pb.AttachResponse(ack=pb.Ack(seq=seq, generation=self.script.generation)))
 
     def ask(self, attest_id: int, *, weights: bool = False, deadline_ms: int = 0) -> None:
         request = pb.AttestRequest(attest_id=attest_id, weights=weights, deadline_ms=deadline_ms)
@@ -125,7 +127,10 @@ class FakeSidecar(recorder_pb2_grpc.RecorderServiceServicer):
             told = self.script.durable
             durable = self.durable if told is None else told
             welcome = pb.Welcome(
-                protocol=1, durable_seq=durable, generation=1, hold=self.script.policy
+                protocol=1,
+                durable_seq=durable,
+                generation=self.script.generation,
+                hold=self.script.policy,
             )
             yield pb.AttachResponse(welcome=welcome)
         reader = threading.Thread(
@@ -159,7 +164,8 @@ class FakeSidecar(recorder_pb2_grpc.RecorderServiceServicer):
                     if message.WhichOneof("message") == "records":
                         self._store(message.records)
                 if self.script.acks and message.WhichOneof("message") == "records":
-                    answers.put(pb.AttachResponse(ack=pb.Ack(seq=self.durable)))
+                    ack = pb.Ack(seq=self.durable, generation=self.script.generation)
+                    answers.put(pb.AttachResponse(ack=ack))
         except grpc.RpcError:
             pass
         except Exception as error:  # noqa: BLE001 - the test reads it in `faults`

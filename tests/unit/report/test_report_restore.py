@@ -111,6 +111,36 @@ def test_the_sending_thread_alone_sends_the_sign_before_anything_else(start_side
     assert reporter.due().origin is Origin.SIGN
 
 
+def test_hello_and_sign_name_the_generation_that_was_told_last(start_sidecar, make_reporter):
+    sidecar, reporter = attached(start_sidecar, make_reporter)
+    assert sidecar.of_kind("hello")[0].hello.generation == 0
+    # By an Ack: the generation that this source's own sign opened.
+    sidecar.script.generation = 3
+    restore(reporter)
+    wait_for(lambda: sidecar.of_kind("sign"), "first sign")
+    assert sidecar.of_kind("sign")[0].sign.generation == 0
+    sidecar.ack(0)
+    wait_for(lambda: reporter._outgoing.generation == 3, "told by the ack")
+    restore(reporter)
+    wait_for(lambda: len(sidecar.of_kind("sign")) == 2, "second sign")
+    assert sidecar.of_kind("sign")[1].sign.generation == 3
+    # By a Welcome; another ledger may even say less.
+    sidecar.script.generation = 1
+    sidecar.drop_streams()
+    wait_for(lambda: reporter.counters.connects == 2, "attached again")
+    assert sidecar.of_kind("hello")[1].hello.generation == 3
+    assert reporter._outgoing.generation == 1
+
+
+def test_an_acknowledgement_of_an_older_stream_tells_no_generation(start_sidecar, make_reporter):
+    _, reporter = attached(start_sidecar, make_reporter)
+    stream = reporter._outgoing._stream
+    reporter._outgoing.acked(stream - 1, 0, 9)
+    assert reporter._outgoing.generation == 0
+    reporter._outgoing.acked(stream, 0, 9)
+    assert reporter._outgoing.generation == 9
+
+
 def test_an_unheard_sign_makes_a_refused_source_knock_soon(start_sidecar, make_reporter):
     import grpc
 

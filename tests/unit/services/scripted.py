@@ -90,6 +90,8 @@ class Script:
     next_seq: int = 1
     oldest_seq: int = 1
     signs_seen: int = 0
+    # What the sidecar had told this memory.
+    generation: int = 0
     process: pb.ProcessIdentity = field(default_factory=process)
     changes: dict[str, Any] = field(default_factory=dict)
 
@@ -113,6 +115,7 @@ class Script:
             process=self.process,
             kv_groups=[] if self.rank is None else [kv_group()],
             signs_seen=self.signs_seen,
+            generation=self.generation,
             adapter_version="test",
         )
         for name, value in self.changes.items():

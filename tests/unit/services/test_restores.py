@@ -128,6 +128,108 @@ async def test_a_rollback_starts_from_the_state_as_of_the_branch(rig):
     assert list(old.session("s").tokens) == [1, 2, 3, 10, 12]
 
 
+async def restore_older_then_newer_image(rig):
+    """Image A holds 2 steps, image B 6, the run they are of went to 8. A is restored and goes on
+    otherwise for a step, then B. B's scheduler and what it was told when it came.
+    """
+    scheduler, _ = await rig.workers.attach(SCHEDULER)
+    await scheduler.records(*first_steps(steps=8))
+    await scheduler.acked(16)
+    await scheduler.hang_up()
+    image_a = SCHEDULER.but(next_seq=5, oldest_seq=5, process=process(pid=101), signs_seen=1)
+    restored, welcome = await rig.workers.attach(image_a)
+    assert (welcome.generation, welcome.durable_seq) == (1, 4)
+    await restored.records(launch(5, 3, rows=[0], starts=[4]), commit(6, 3, tokens=[77]))
+    await restored.acked(6)
+    await restored.hang_up()
+    image_b = SCHEDULER.but(next_seq=13, oldest_seq=13, process=process(pid=102), signs_seen=1)
+    return await rig.workers.attach(image_b)
+
+
+async def test_an_image_of_an_older_generation_goes_on_from_its_own_history(rig):
+    restored, welcome = await restore_older_then_newer_image(rig)
+    assert (welcome.generation, welcome.durable_seq) == (2, 12)
+    worker = rig.worker()
+    ledger = rig.services.host.ledger
+    newest = ledger.generations(worker.scheduler.source_id)[-1]
+    assert (newest.generation, newest.parent, newest.first_seq) == (2, 0, 13)
+    await eventually(lambda: not worker.live.unknown)
+    assert list(worker.live.sessions[0].tokens) == [1, 2, 3, 10, 12, 13, 14, 15, 16]
+    await restored.records(launch(13, 7, rows=[0], starts=[8]), commit(14, 7, tokens=[55]))
+    await restored.acked(14)
+    assert list(worker.live.sessions[0].tokens)[-2:] == [16, 55]
+    assert worker.hole_records == 0
+    # What it went back from is the run that it is an image of: that came to step 8.
+    assert ledger.newest_step_of_branch(worker.scheduler.source_id, 2) == 8
+
+
+async def test_a_restarted_sidecar_remembers_what_a_generation_branched_off_from(start_rig):
+    rig = await start_rig()
+    await restore_older_then_newer_image(rig)
+    await rig.close()
+    rig = await start_rig()
+    again = SCHEDULER.but(next_seq=13, process=process(pid=102), signs_seen=1, generation=2)
+    _, welcome = await rig.workers.attach(again)
+    assert (welcome.generation, welcome.durable_seq) == (2, 12)
+    assert (rig.worker().scheduler.parent, rig.worker().hole_records) == (0, 0)
+
+
+async def test_a_memory_that_does_not_know_what_it_was_told_was_restored(rig):
+    """As a virtual machine's image of before the first restore: same process, same count of signs,
+    ahead of the record.
+    """
+    scheduler, _ = await rig.workers.attach(SCHEDULER)
+    await scheduler.records(*first_steps(steps=8))
+    await scheduler.acked(16)
+    await scheduler.hang_up()
+    restored, welcome = await rig.workers.attach(SCHEDULER.but(next_seq=5, signs_seen=1))
+    assert welcome.generation == 1
+    await restored.beat()
+    await eventually(lambda: rig.worker().scheduler.told_generation == 1)
+    await restored.hang_up()
+    _, welcome = await rig.workers.attach(SCHEDULER.but(next_seq=13, signs_seen=1))
+    assert (welcome.generation, welcome.durable_seq) == (2, 12)
+    assert "knows of generation 0" in rig.verifier.signs[-1][3].why
+
+
+async def test_a_source_is_told_at_once_of_the_generation_that_its_sign_opened(rig):
+    scheduler, _ = await whole(rig)
+    await scheduler.sign(next_seq=5)
+    told = await scheduler.expect("ack")
+    assert (told.seq, told.generation) == (4, 1)
+    await scheduler.records(launch(5, 3, rows=[0], starts=[4]), commit(6, 3, tokens=[9]))
+    told = await scheduler.expect("ack")
+    while told.seq < 6:
+        told = await scheduler.expect("ack")
+    assert told.generation == 1
+    # It signs again before it has read that: what it sent meanwhile is in generation 1.
+    await scheduler.sign(next_seq=7, signs_seen=2, generation=0)
+    await eventually(lambda: rig.worker().generation == 2)
+    newest = rig.services.host.ledger.generations(rig.worker().scheduler.source_id)[-1]
+    assert (newest.parent, newest.first_seq) == (1, 7)
+
+
+async def test_a_sign_may_name_an_older_generation_too(rig):
+    """A stream that survived a rollback: a virtual machine with its sockets."""
+    scheduler, _ = await whole(rig)
+    await scheduler.sign(next_seq=3)
+    await scheduler.records(launch(3, 2, rows=[0], starts=[3]), commit(4, 2, tokens=[77]))
+    await scheduler.acked(4)
+    await scheduler.sign(next_seq=5, signs_seen=2, generation=0)
+    await eventually(lambda: rig.worker().generation == 2)
+    assert rig.worker().scheduler.parent == 0
+    await eventually(lambda: not rig.worker().live.unknown)
+    assert list(rig.worker().live.sessions[0].tokens) == [1, 2, 3, 10, 12]
+
+
+async def test_a_generation_that_the_ledger_does_not_have_means_the_newest(rig):
+    scheduler, _ = await whole(rig)
+    await scheduler.hang_up()
+    await rig.workers.attach(SCHEDULER.but(next_seq=5, process=process(pid=101), generation=9))
+    newest = rig.services.host.ledger.generations(rig.worker().scheduler.source_id)[-1]
+    assert (newest.generation, newest.parent) == (1, 0)
+
+
 async def test_the_sign_behind_a_hello_of_the_same_restore_opens_nothing_more(rig):
     scheduler, _ = await whole(rig)
     await scheduler.hang_up()
@@ -145,7 +247,7 @@ async def test_the_sign_behind_a_hello_of_the_same_restore_opens_nothing_more(ri
     # The stream breaks, and the same sign is told again.
     await restored.hang_up()
     again, welcome = await rig.workers.attach(
-        SCHEDULER.but(next_seq=5, process=process(pid=101), signs_seen=1)
+        SCHEDULER.but(next_seq=5, process=process(pid=101), signs_seen=1, generation=1)
     )
     assert welcome.generation == 1
     await again.sign(next_seq=5, process=process(pid=101), signs_seen=1, held_attest_id=HELD)

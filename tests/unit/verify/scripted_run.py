@@ -104,6 +104,26 @@ class Worker:
     def tokens(self) -> list[int]:
         return [1, 2, 3, 10, *(10 + step for step in range(2, self.steps + 1))]
 
+    async def restore(self, rig: Any, *, steps: int, start_ticks: int) -> None:
+        """Both sources are made anew, on new streams, from an image of generation 0 that was
+        taken after `steps` steps.
+        """
+        await self.scheduler.hang_up()
+        await self.rank.hang_up()
+        self.steps, self.next_seq, self.rank_seq = steps, 2 * steps + 1, steps + 2
+        anew = {"process": process(start_ticks=start_ticks), "signs_seen": 1}
+        self.scheduler = await self._again(rig, SCHEDULER, self.next_seq, HELD, anew)
+        self.rank = await self._again(rig, RANK, self.rank_seq, HELD + 1, anew)
+
+    @staticmethod
+    async def _again(
+        rig: Any, script: Script, seq: int, held: int, anew: dict[str, Any]
+    ) -> ScriptedSource:
+        source, welcome = await rig.workers.attach(script.but(next_seq=seq, oldest_seq=seq, **anew))
+        kind, told = pb.SIGN_KIND_PROCESS_RECREATED, welcome.generation
+        await source.sign(kind=kind, next_seq=seq, held_attest_id=held, generation=told, **anew)
+        return source
+
     async def sign(self, *, held: bool = True) -> None:
         """Both sources notice that their process was made anew."""
         anew = {"kind": pb.SIGN_KIND_PROCESS_RECREATED, "process": process(start_ticks=99)}

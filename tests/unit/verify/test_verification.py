@@ -46,6 +46,27 @@ async def test_exact_memory_is_released_and_an_equal_continuation_passes(start_v
     assert gate(rig).open
 
 
+async def test_an_image_of_the_life_before_a_rollback_is_judged_by_its_own_history(start_verifying):
+    rig = await start_verifying(verifier_of(None))
+    worker = await recorded_worker(rig, steps=8)
+    await worker.restore(rig, steps=2, start_ticks=98)
+    await worker.attest()
+    rolled_back = await verdict_of(rig)
+    assert (rolled_back.verdict, rolled_back.generation) == (Verdict.RESUMED_EXACT, 1)
+    assert rolled_back.rolled_back_steps == 6
+    await worker.go_on(77)
+    await worker.scheduler.acked(6)
+    # Of before the rollback, and further on than the restored worker ever came.
+    await worker.restore(rig, steps=6, start_ticks=99)
+    await worker.attest()
+    await eventually(lambda: rig.verifier._newest("w").generation == 2)
+    verdict = await verdict_of(rig)
+    assert (verdict.verdict, verdict.generation) == (Verdict.RESUMED_EXACT, 2)
+    assert verdict.rolled_back_steps == 2
+    assert verdict.compared.kv_rows == 8
+    assert rig.worker().hole_records == 0
+
+
 async def test_another_continuation_is_diverged_and_the_gate_stays_closed(start_verifying):
     rig = await start_verifying(verifier_of(ScriptedEngine(tokens=(91, 92, 93, 94))))
     worker = await restored(rig)
