@@ -3,7 +3,9 @@
 All tests share one engine: each leaves it serving.
 """
 
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -11,20 +13,24 @@ from tests.support.worker import NAME, Worker, plans
 from tools.demo.criu import Criu
 from tools.demo.images import open_process_image
 from tools.demo.kv_map import read_kv_map
-from tools.demo.places import scratch_folder
+from tools.demo.places import CHECKOUT, scratch_folder
 from tools.demo.streams import Streams
 from tools.demo.verdicts import Verdict
 
 pytestmark = [pytest.mark.criu, pytest.mark.engine, pytest.mark.timeout(420)]
 
+LOGS = CHECKOUT / ".cache" / "e2e"
 TOKENS_BEFORE = 30
 LAYER = 13
 
 
 @pytest.fixture(scope="module")
-def shared_worker(criu: Criu, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+def shared_worker(criu: Criu) -> Iterator[Worker]:
+    # Logs and ledger of the newest run stay there to be looked at.
+    shutil.rmtree(LOGS, ignore_errors=True)
+    LOGS.mkdir(parents=True)
     with scratch_folder("e2e-") as images:
-        worker = Worker(criu, tmp_path_factory.mktemp("worker"), images)
+        worker = Worker(criu, LOGS, images)
         try:
             worker.start_engine()
             yield worker
@@ -61,7 +67,7 @@ def assert_exact(verdict: Verdict, sessions: int) -> None:
     assert verdict.compared["kv_rows"] >= sessions * TOKENS_BEFORE
     assert verdict.compared["tokens"] >= sessions * TOKENS_BEFORE
     assert verdict.compared["tensors"] > 0
-    assert verdict.compared["shadow_tokens"] > 0
+    assert verdict.compared["shadow_tokens"] + verdict.compared["recorded_tokens"] > 0
 
 
 def test_clean_restore_is_exact_and_clients_never_notice(worker: Worker):
@@ -148,29 +154,42 @@ def test_sidecar_that_was_killed_meanwhile_still_knows(worker: Worker):
 
 
 def test_rollback_is_judged_by_the_future_that_was(worker: Worker):
-    sessions = plans("rollback", tokens=800)
-    streams = in_mid_decode(worker, sessions)
+    sessions = [
+        replace(plan, name=f"rollback-{plan.name}") for plan in plans("rollback", tokens=700)
+    ]
+    streams = [worker.open_inside(plan) for plan in sessions]
+    for stream in streams:
+        stream.wait_for_tokens(TOKENS_BEFORE)
     worker.sidecar.mark(NAME, "rollback")
     checkpoint = worker.criu.dump_and_leave_running(worker.engine.tree, worker.images / "rollback")
     worker.sidecar.mark_taken(NAME, "rollback", str(checkpoint.images))
-    streams.wait_for_tokens(max(streams.counts()) + 40)
-    worker.engine.tree.end()
+    for stream in streams:
+        stream.wait_for_tokens(len(stream.tokens()) + 40)
+    worker.engine.tree.kill()
+    seen = [stream.tokens() for stream in streams]
 
-    worker.criu.restore_without_connections(checkpoint)
-    checkpoint.discard()
-    worker.sidecar.wait_attached(NAME)
+    worker.restore(checkpoint)
     verdict = worker.restored("rollback")
 
-    assert verdict.name == "RESUMED_EXACT", verdict.reasons()
+    assert_exact(verdict, len(sessions))
     assert verdict.document["rolled_back_steps"] >= 40
-    assert verdict.compared["kv_rows"] >= len(sessions) * TOKENS_BEFORE
-    streams.wait_done()
+    assert verdict.compared["recorded_tokens"] >= len(sessions)
+    for stream, before in zip(streams, seen, strict=True):
+        assert stream.wait_done() == ""
+        assert_went_back(before, stream.tokens()[len(before) :], stream.plan.max_tokens)
+
+
+def assert_went_back(before: list[int], after: list[int], total: int) -> None:
+    """`after` is what a client saw from where it was put back to: the same tokens again."""
+    position = total - len(after)
+    assert position < len(before)
+    assert before[position:] == after[: len(before) - position]
 
 
 def test_restart_under_the_same_name_is_no_restore(worker: Worker):
     streams = in_mid_decode(worker, plans("restart"))
     known = len(worker.sidecar.verdicts(NAME))
-    worker.engine.tree.end()
+    worker.engine.tree.destroy()
     worker.start_engine()
     verdict = worker.wait_new_verdict(known)
 

@@ -1,13 +1,14 @@
 """A real worker for end-to-end tests: sidecar, vLLM server with the adapter, CRIU."""
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tools.demo.criu import Checkpoint, Criu
 from tools.demo.engine import Engine, engine_python, small_model, start_engine
 from tools.demo.errors import DemoError
-from tools.demo.places import free_port
+from tools.demo.places import CHECKOUT, free_port
 from tools.demo.sidecar import (
     VERDICT_TIMEOUT_S,
     Sidecar,
@@ -50,8 +51,10 @@ class Worker:
             environment={
                 "TOKENWITNESS_DRILL": "1",
                 "TOKENWITNESS_DRILL_FOLDER": str(self.folder),
+                "PYTHONPATH": str(CHECKOUT),
             },
             port=port,
+            wrapper=[str(python), "-m", "tests.support.inner_clients", str(self.folder)],
         )
         self.sidecar.wait_attached(NAME)
 
@@ -62,6 +65,15 @@ class Worker:
 
     def open(self, plans: Sequence[SessionPlan]) -> Streams:
         return open_streams(self.engine.url, self.engine.model, plans)
+
+    def open_inside(self, plan: SessionPlan) -> "InnerStream":
+        """Starts a client that is dumped and restored with the engine."""
+        where = self.folder / f"{plan.name}.plan"
+        document = {**asdict(plan), "url": self.engine.url, "model": self.engine.model}
+        unfinished = where.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps(document))
+        unfinished.rename(where)
+        return InnerStream(plan, where.with_suffix(".tokens"))
 
     def uninterrupted(self, plans: Sequence[SessionPlan]) -> dict[str, list[int]]:
         """What the plans give when nothing happens to them."""
@@ -102,6 +114,30 @@ class Worker:
         except DemoError:
             return False
         return bool(attached) and self.engine.healthy()
+
+
+@dataclass(frozen=True, slots=True)
+class InnerStream:
+    """What a client inside the tree has written down: once more after a rollback."""
+
+    plan: SessionPlan
+    log: Path
+
+    def tokens(self) -> list[int]:
+        if not self.log.exists():
+            return []
+        return [int(line) for line in self.log.read_text().split()]
+
+    def wait_for_tokens(self, count: int) -> None:
+        wait_for(
+            lambda: len(self.tokens()) >= count, f"{count} tokens of {self.plan.name}", 120, 0.1
+        )
+
+    def wait_done(self) -> str:
+        """Until the client has seen its session end; its error, or nothing."""
+        done = self.log.with_suffix(".done")
+        wait_for(done.exists, f"end of {self.plan.name}", 120, 0.1)
+        return done.read_text()
 
 
 def plans(test: str, tokens: int = 400) -> tuple[SessionPlan, ...]:

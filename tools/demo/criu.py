@@ -14,6 +14,15 @@ from tools.demo.processes import ProcessTree, wait_gone
 # What an engine's server needs: its clients' and the sidecar's connections, locks, deleted files.
 COMMON = ["--tcp-established", "--file-locks", "--link-remap", "--ghost-limit", "100M"]
 DUMP = ["--network-lock", "nftables"]
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where semaphores live
+_KEEP_NAMES = f"""#!/bin/sh
+[ "$CRTOOLS_SCRIPT_ACTION" = post-dump ] || exit 0
+mkdir -p "{{kept}}"
+for name in {SHARED_MEMORY}/link_remap.*; do
+  [ -e "$name" ] && cp -p "$name" "{{kept}}/"
+done
+exit 0
+"""
 COMMAND_TIMEOUT_S = 300
 GONE_TIMEOUT_S = 30
 
@@ -28,7 +37,7 @@ class Checkpoint:
 
     @property
     def size_bytes(self) -> int:
-        return sum(entry.stat().st_size for entry in self.images.iterdir())
+        return sum(entry.stat().st_size for entry in self.images.glob("*.img"))
 
     def discard(self) -> None:
         """Removes the image; nothing can be restored from it any more."""
@@ -50,8 +59,16 @@ class Criu:
         return checkpoint
 
     def dump_and_leave_running(self, tree: ProcessTree, images: Path) -> Checkpoint:
-        """Dumps the tree, which then goes on: the image will be older than what follows."""
-        return self._dump(tree, images, ["--leave-running"])
+        """Dumps the tree, which then goes on: the image will be older than what follows.
+
+        CRIU makes names for files that are mapped and have lost theirs (semaphores), and takes
+        them away again if the tree goes on; copies are kept for the restore.
+        """
+        images.mkdir(parents=True, exist_ok=True)
+        script = images / "keep-names"
+        script.write_text(_KEEP_NAMES.format(kept=images / "named"))
+        script.chmod(0o700)
+        return self._dump(tree, images, ["--leave-running", "--action-script", str(script)])
 
     def _dump(self, tree: ProcessTree, images: Path, more: list[str]) -> Checkpoint:
         images.mkdir(parents=True, exist_ok=True)
@@ -60,16 +77,15 @@ class Criu:
         return Checkpoint(tree, images, time.monotonic() - began)
 
     def restore(self, checkpoint: Checkpoint) -> float:
-        """Restores with its connections as they were; seconds that it took."""
-        return self._restore(checkpoint, COMMON)
+        """Restores; seconds that it took.
 
-    def restore_without_connections(self, checkpoint: Checkpoint) -> float:
-        """Restores an image whose connections have gone on without it: they come back closed."""
-        return self._restore(checkpoint, [*COMMON[1:], "--tcp-close"])
-
-    def _restore(self, checkpoint: Checkpoint, flags: list[str]) -> float:
+        Connections come back as they were. One whose other end has gone on or away since gets
+        a reset at its first packet, and the program sees that it is gone.
+        """
+        for kept in (checkpoint.images / "named").glob("*"):
+            shutil.copy2(kept, SHARED_MEMORY / kept.name)
         began = time.monotonic()
-        self._run("restore", checkpoint.images, ["--restore-detached", *flags])
+        self._run("restore", checkpoint.images, ["--restore-detached", *COMMON])
         return time.monotonic() - began
 
     def _run(self, verb: str, images: Path, flags: list[str]) -> None:

@@ -62,10 +62,15 @@ def start_engine(
     flags: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     port: int | None = None,
+    wrapper: Sequence[str] = (),
 ) -> Engine:
-    """Starts the server and waits until it answers. DemoError carries the end of its log."""
+    """Starts the server and waits until it answers. DemoError carries the end of its log.
+
+    `wrapper` is a command that starts the one behind it and stays its parent.
+    """
     port = port or free_port()
     command = [
+        *wrapper,
         *(str(python), "-m", "vllm.entrypoints.openai.api_server"),
         *("--model", str(model), "--served-model-name", MODEL_NAME),
         *("--host", "127.0.0.1", "--port", str(port)),

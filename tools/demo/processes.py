@@ -9,15 +9,16 @@ import os
 import signal
 import subprocess
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.demo.errors import DemoError
+from tools.demo.errors import DeadlineError, DemoError
 from tools.demo.waiting import wait_for
 
 PR_SET_CHILD_SUBREAPER = 36
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the system's folder for it
 
 
 def adopt_orphans() -> None:
@@ -53,11 +54,37 @@ class ProcessTree:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
-    def end(self, timeout_s: float = 10) -> None:
-        """Kills the tree and waits until it is gone. Does nothing when it is gone already."""
+    def end(self, timeout_s: float = 20) -> None:
+        """Asks the root to end, which ends the rest; kills what is left after `timeout_s`.
+
+        Returns when all are gone and nothing is left of them. Does nothing where they are gone.
+        """
+        pids = self.pids()
+        names = self._shared_memory()
+        with suppress(ProcessLookupError):
+            os.kill(self.root, signal.SIGCONT)
+            os.kill(self.root, signal.SIGTERM)
+        with suppress(DeadlineError):
+            wait_gone(pids, timeout_s)
+        self.kill()
+        _remove(names)
+
+    def destroy(self) -> None:
+        """Kills the tree as a crash would, and removes what it leaves behind."""
+        names = self._shared_memory()
+        self.kill()
+        _remove(names)
+
+    def kill(self, timeout_s: float = 10) -> None:
+        """Kills the tree and waits until it is gone. Its named shared memory stays: an image
+        of the tree refers to it.
+        """
         pids = self.pids()
         self.signal(signal.SIGKILL)
         wait_gone(pids, timeout_s)
+
+    def _shared_memory(self) -> set[Path]:
+        return {name for pid in self.pids() for name in _mapped_shared_memory(pid)}
 
     def log_tail(self, lines: int = 20) -> str:
         with suppress(OSError):
@@ -104,6 +131,20 @@ def _reap(pid: int) -> bool:
     with suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
     return Path(f"/proc/{pid}").exists()
+
+
+def _mapped_shared_memory(pid: int) -> Iterator[Path]:
+    """Named shared memory that the process has mapped; its name outlives a killed process."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            path = line.partition(f"{SHARED_MEMORY}/")[2]
+            if path and not path.endswith("(deleted)"):
+                yield Path(SHARED_MEMORY, path)
+
+
+def _remove(names: set[Path]) -> None:
+    for name in names:
+        name.unlink(missing_ok=True)
 
 
 def _parents() -> dict[int, int]:
