@@ -50,6 +50,7 @@ class Outbox:
         self._weight = 0
         self._unsent_weight = 0
         self._dropped = 0
+        self._refused = 0
         self._reason = "queue full"
         # Steps of the whole hole, and of the part of it that this stream was not told of.
         self._hole = _Steps()
@@ -61,9 +62,8 @@ class Outbox:
 
     @property
     def oldest_seq(self) -> int:
-        """Seq of the oldest record held; next_seq if none."""
-        with self._lock:
-            return self._head()
+        """Seq of the oldest record held, or of the hole before it; next_seq if none."""
+        return self._acked + 1
 
     @property
     def cursor(self) -> int:
@@ -78,6 +78,11 @@ class Outbox:
     def dropped(self) -> int:
         """Records dropped over all time."""
         return self._dropped
+
+    @property
+    def refused(self) -> int:
+        """Of the dropped, those given up because they were refused."""
+        return self._refused
 
     @property
     def weight(self) -> int:
@@ -163,6 +168,19 @@ class Outbox:
             self._cursor = self._acked + 1
             self._untold = self._hole.copy()
 
+    def give_up_sent(self, reason: str) -> int:
+        """What was sent on this stream and is not durable becomes part of the hole, for
+        `reason`. How many records that is.
+        """
+        with self._lock:
+            count = len(self._sent)
+            for _ in range(count):
+                self._drop_one()
+            if count:
+                self._reason = reason
+                self._refused += count
+            return count
+
     def _head(self) -> int:
         return self._next_seq - len(self._unsent) - len(self._sent)
 
@@ -180,12 +198,15 @@ class Outbox:
 
     def _drop_oldest(self) -> None:
         while self._weight > self._limit and (self._sent or self._unsent):
-            was_sent = bool(self._sent)
-            record = self._pop_oldest()
-            self._dropped += 1
-            self._hole.add(record.step)
-            if not was_sent:
-                self._untold.add(record.step)
+            self._drop_one()
+
+    def _drop_one(self) -> None:
+        was_sent = bool(self._sent)
+        record = self._pop_oldest()
+        self._dropped += 1
+        self._hole.add(record.step)
+        if not was_sent:
+            self._untold.add(record.step)
 
     def _pop_oldest(self) -> SourceRecord:
         if self._sent:

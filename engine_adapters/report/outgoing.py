@@ -157,6 +157,25 @@ class Outgoing:
                 pending.delivery.acked(stream, seq)
             self._prune()
 
+    @property
+    def durable_seq(self) -> int:
+        """Everything up to here is durable."""
+        return self._outbox.acked
+
+    def give_up_records(self, reason: str) -> int:
+        """Records that this stream was sent become a hole. How many."""
+        return self._outbox.give_up_sent(reason)
+
+    def give_up_attestations(self, reason: str) -> int:
+        """Attestations that this stream was sent become an error. How many."""
+        with self._lock:
+            sent = [
+                p for p in self._pending if p.attested.body and p.delivery.stream == self._stream
+            ]
+            for pending in sent:
+                pending.attested = replace(pending.attested, body=None, error=reason)
+            return len(sent)
+
     def sign_is_urgent(self, now: float) -> bool:
         """A sign was seen lately and has not arrived."""
         sighting = self._sighting

@@ -3,13 +3,13 @@
 import atexit
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import metadata
 
 from tokenwitness.v1 import recorder_pb2 as pb
 
 from engine_adapters.report.attestations import AttestationBody, DueAttestation
 from engine_adapters.report.config import AdapterConfig
+from engine_adapters.report.counters import Counters
 from engine_adapters.report.duties import Duties, sign_attest_id
 from engine_adapters.report.forks import abandon_in_children
 from engine_adapters.report.hold import HoldOutcome, hold
@@ -30,19 +30,6 @@ __all__ = ["Counters", "HoldOutcome", "SourceReporter"]
 PROTOCOL = 1
 # An AttestRequest that names no deadline.
 REQUEST_LIMIT_S = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Counters:
-    """A snapshot of what happened so far."""
-
-    records: int
-    dropped_records: int
-    holes_sent: int
-    errors: int
-    connects: int
-    signs: int
-    queued_bytes: int
 
 
 class SourceReporter:
@@ -174,6 +161,7 @@ class SourceReporter:
         return Counters(
             records=self._outbox.next_seq - 1,
             dropped_records=self._outbox.dropped,
+            refused_records=self._outbox.refused,
             holes_sent=self._outgoing.holes_sent,
             errors=error_count(),
             connects=self._stream.connects,

@@ -19,6 +19,7 @@ from engine_adapters.report.backoff import Backoff
 from engine_adapters.report.channel import CHANNEL_OPTIONS, REFUSALS
 from engine_adapters.report.log import forget, log_once, logger, note_error
 from engine_adapters.report.outgoing import BATCH_BYTES, Outgoing
+from engine_adapters.report.refusals import Refusals
 
 # How long a Hello may go unanswered.
 WELCOME_S = 5.0
@@ -40,6 +41,8 @@ class _End(enum.Enum):
     """How a stream ended."""
 
     LOST = "lost"
+    # A message was refused, and the next attempt can do better.
+    TO_MEND = "to_mend"
     # Before a Welcome, and after one.
     REFUSED = "refused"
     THROWN_OUT = "thrown_out"
@@ -63,6 +66,7 @@ class Stream:
     ) -> None:
         self._address = address
         self._outgoing = outgoing
+        self._refusals = Refusals(outgoing)
         self._hello = hello
         self._poll = poll
         self._on_response = on_response
@@ -124,7 +128,8 @@ class Stream:
             if time.monotonic() - began > GOOD_STREAM_S:
                 backoff.reset()
             # What was let in and then refused may be put right by a new Hello, once.
-            slow = ended is _End.REFUSED or (ended is before is _End.THROWN_OUT)
+            again = ended is _End.THROWN_OUT and before in (_End.THROWN_OUT, _End.TO_MEND)
+            slow = ended is _End.REFUSED or again
             self._pause(SLOW_RETRY_S if slow else backoff.next_wait())
 
     def _pause(self, seconds: float) -> None:
@@ -191,6 +196,9 @@ class Stream:
 
     def _lost(self, attempt: "_Attempt", code: grpc.StatusCode, details: str) -> "_End":
         """Says once why there is no stream."""
+        bad_message = code is grpc.StatusCode.INVALID_ARGUMENT and attempt.welcomed.is_set()
+        if bad_message and self._refusals.refused(details):
+            return _End.TO_MEND
         remedy = REFUSALS.get(code)
         if remedy is not None:
             log_once(

@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 
 import numpy as np
+from tokenwitness.v1 import recorder_pb2 as pb
 
 from engine_adapters.report import records
 from engine_adapters.report.attestations import LiveSession, RankBody, SchedulerBody, SessionKv
@@ -123,6 +124,83 @@ def next_boundary(made, limit_s=10.0):
         if due.hold:
             return made.hold(due)
     return None
+
+
+async def test_a_record_that_the_sidecar_refuses_becomes_a_hole_and_the_rest_arrives(rig, caplog):
+    scheduler, rank = reporter(rig, SourceKind.SCHEDULER), reporter(rig, SourceKind.RANK)
+    try:
+        await asyncio.to_thread(run_steps, scheduler, rank, 1, 5)
+        await eventually(lambda: rig.worker() and len(rig.worker().sources) == 2)
+        worker = rig.worker()
+        await eventually(lambda: worker.sources[RANK].durable_seq == 5)
+        # A slot that the rank's KV does not have: not a fault of the stream, but of the record.
+        slots = np.array([10_000], np.uint32)
+        bad = records.KvRows(0, slots, np.zeros((1, 2), np.uint64))
+        rank.put(records.RankStepRecord(step=6, kv=[bad]))
+        await eventually(lambda: worker.sources[RANK].durable_seq >= 6)
+        good = records.KvRows(0, np.array([8], np.uint32), np.zeros((1, 2), np.uint64))
+        for step in range(7, 11):
+            rank.put(records.RankStepRecord(step=step, kv=[good]))
+        await eventually(lambda: worker.sources[RANK].durable_seq == 10)
+        await eventually(lambda: worker.sources[RANK].recorded_step == 10)
+        holes = hole_records(rig)
+        assert [(hole.count, hole.first_step, hole.last_step) for hole in holes] == [(1, 6, 6)]
+        assert "refused" in holes[0].reason
+        assert "10000" in holes[0].reason
+        assert rank.counters.refused_records == rank.counters.dropped_records == 1
+        assert sum("given up" in each.message for each in caplog.records) == 1
+        # The scheduler's own stream was not touched.
+        assert scheduler.counters.connects == 1
+    finally:
+        await asyncio.gather(asyncio.to_thread(scheduler.close), asyncio.to_thread(rank.close))
+
+
+async def test_records_that_contradict_each_other_become_a_hole_with_what_was_behind(rig):
+    scheduler, rank = reporter(rig, SourceKind.SCHEDULER), reporter(rig, SourceKind.RANK)
+    try:
+        await asyncio.to_thread(run_steps, scheduler, rank, 1, 5)
+        # An outcome of a step that was never launched, and more behind it.
+        scheduler.put(records.CommitRecord(step=9, tokens=[9]))
+        await asyncio.to_thread(run_steps, scheduler, rank, 6, 20)
+        await eventually(lambda: rig.worker() and SCHEDULER in rig.worker().sources)
+        source = rig.worker().sources[SCHEDULER]
+        await eventually(lambda: source.durable_seq == scheduler.counters.records)
+        assert scheduler.counters.refused_records >= 1
+        # Fewer where some of what was given up had become durable.
+        assert 1 <= rig.worker().hole_records <= scheduler.counters.refused_records
+        assert rig.worker().live.unknown
+    finally:
+        await asyncio.gather(asyncio.to_thread(scheduler.close), asyncio.to_thread(rank.close))
+
+
+async def test_an_attestation_that_the_sidecar_refuses_is_answered_by_an_error(rig):
+    scheduler, rank = reporter(rig, SourceKind.SCHEDULER), reporter(rig, SourceKind.RANK)
+    try:
+        await asyncio.to_thread(run_steps, scheduler, rank, 1, 5)
+        await eventually(lambda: rig.worker() and len(rig.worker().sources) == 2)
+        worker = rig.worker()
+        await eventually(lambda: worker.sources[RANK].durable_seq == 5)
+        # Digests of a group that the rank does not have.
+        wrong = RankBody(kv=[SessionKv(0, "s", 9, 0, np.zeros((3, 2), np.uint64))])
+        rank._idle._read = lambda _: wrong
+        answers = await rig.services.host.request_attestation(
+            worker, [RANK], weights=False, deadline_s=10.0
+        )
+        assert "refused" in answers[RANK].reason
+        assert rank.counters.refused_records == 0
+        await asyncio.to_thread(run_steps, scheduler, rank, 6, 8)
+        await eventually(lambda: worker.sources[RANK].durable_seq == 8)
+        assert worker.hole_records == 0
+    finally:
+        await asyncio.gather(asyncio.to_thread(scheduler.close), asyncio.to_thread(rank.close))
+
+
+def hole_records(rig):
+    """All holes of the worker, as they are in the ledger."""
+    ledger = rig.services.host.ledger
+    ledger.flush(5)
+    found = [pb.Record.FromString(each.record.payload) for each in ledger.export("w")]
+    return [each.hole for each in found if each.WhichOneof("record") == "hole"]
 
 
 async def test_a_sidecar_killed_in_mid_run_loses_nothing(start_rig):
