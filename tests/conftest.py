@@ -1,4 +1,5 @@
-"""For all tests: the checkout on the path, and no skip that nobody sees.
+"""For all tests: the checkout on the path, examples without a stopwatch, and no skip that nobody
+sees.
 
 With CI=true a test that is skipped fails, unless its reason stands in EXPECTED_SKIPS: what CI's
 machine cannot have is known beforehand.
@@ -9,7 +10,12 @@ import sys
 from collections.abc import Generator
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# A loaded machine is no fault of the code's; pytest's own time limit still ends what hangs.
+hypothesis.settings.register_profile("project", deadline=None)
+hypothesis.settings.load_profile("project")
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 # `tools.demo` and `tests.support` are packages of the checkout, not of the installed project.
