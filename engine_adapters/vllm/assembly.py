@@ -18,6 +18,7 @@ from engine_adapters.vllm.model_access import ModelAccess, find_runner
 from engine_adapters.vllm.rank_role import RankRole
 from engine_adapters.vllm.scheduler_access import SchedulerAccess
 from engine_adapters.vllm.scheduler_role import SchedulerRole
+from engine_adapters.vllm.stall_watch import StallWatch
 from engine_adapters.vllm.versions import check_version
 
 # Seconds that a reporter gets to send what is left when the engine shuts down.
@@ -94,7 +95,7 @@ def make_scheduler_side(vllm_config: Any) -> SchedulerSide:
     """Raises UnsupportedEngineError, UnsupportedSettingError: the engine stays unobserved."""
     config = read_config(vllm_config)
     access = SchedulerAccess()
-    role = SchedulerRole(LiveReader(access.table_of))
+    role = SchedulerRole(LiveReader(access.table_of), stall_watch_for(vllm_config))
     reporter = SourceReporter(
         config,
         scheduler_identity(config, vllm_config),
@@ -104,6 +105,12 @@ def make_scheduler_side(vllm_config: Any) -> SchedulerSide:
     role.reporter = reporter
     reporter.start()
     return SchedulerSide(role, access, reporter)
+
+
+def stall_watch_for(vllm_config: Any) -> StallWatch | None:
+    """None on a CPU, and where the device is not known: a slow step is normal there."""
+    device = getattr(getattr(vllm_config, "device_config", None), "device_type", None)
+    return StallWatch() if device and device != "cpu" else None
 
 
 def make_worker_side(vllm_config: Any, kv_cache_config: Any) -> WorkerSide:

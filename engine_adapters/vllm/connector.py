@@ -192,7 +192,7 @@ class TokenwitnessConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[mi
         if not isinstance(metadata, StepMetadata):
             return None
         if not len(metadata.rows):
-            # Up to 0.29 steps without tokens are not saved, so this is their end.
+            # Up to 0.30 steps without tokens are not saved, so this is their end.
             self._after_step()
         return StepDone(metadata.step)
 

@@ -19,7 +19,7 @@ def check_cpu_layout(name: str, layer: Any, tensor: torch.Tensor, shape: Attenti
     """Raises UnsupportedLayoutError if rows do not come back as they were written.
 
     vLLM 0.26 to 0.32: `cpu_attn_reshape_and_cache`; the instruction set is named on the layer
-    or, before 0.31, on its implementation.
+    or, before 0.29, on its implementation.
     """
     isa = getattr(layer, "isa", None) or getattr(getattr(layer, "impl", None), "isa", None)
     if isa is None:

@@ -67,8 +67,8 @@ class RankRole:
         """Called by whichever hook comes first; attests and holds here, before the forward."""
         if self._current is step:
             return
-        if self._current is None and not self._lock.acquire(timeout=_LONGEST_READ_S):
-            raise OutOfStepError("reading idle memory", f"more than {_LONGEST_READ_S} s", "less")
+        if self._current is None:
+            self._take_lock()
         # else: a forward failed and its step never ended; the lock is still ours.
         self._current = step
         due = self._next_due(step.attest)
@@ -185,11 +185,25 @@ class RankRole:
     def _hold_while_due(self, due: DueAttestation | None) -> None:
         assert self.reporter is not None  # noqa: S101 - given before
         while due is not None:
-            self.reporter.hold(due)
+            self._hold(due)
             # Another restore during the hold, or a sign that came with a request.
             due = self.reporter.due()
             if due is not None and not due.attested:
                 self._attest(due, idle=False)
+
+    def _hold(self, due: DueAttestation) -> None:
+        """Held, the step writes nothing, so others may read meanwhile."""
+        assert self.reporter is not None  # noqa: S101 - given before
+        self._lock.release()
+        try:
+            self.reporter.hold(due)
+        finally:
+            self._take_lock()
+
+    def _take_lock(self) -> None:
+        if not self._lock.acquire(timeout=_LONGEST_READ_S):
+            self._current = None
+            raise OutOfStepError("reading idle memory", f"more than {_LONGEST_READ_S} s", "less")
 
     def _attest(self, due: DueAttestation, *, idle: bool) -> None:
         assert self.reporter is not None  # noqa: S101 - given before

@@ -12,17 +12,21 @@ from engine_adapters.vllm.live_sessions import LiveReader, end_reason
 from engine_adapters.vllm.metadata import AttestNote, StepDone, StepMetadata
 from engine_adapters.vllm.sampling import salt_digest, sampling_of
 from engine_adapters.vllm.session_book import SessionBook
+from engine_adapters.vllm.stall_watch import StallWatch
 
 
 class SchedulerRole:
     """Hooks of vLLM's scheduler, one engine thread. `reporter` is given before the first step.
 
     Steps are counted here, from 1; the ranks learn the number from the step's metadata.
+    `stalls`: where an outcome that comes late means that the device stood still; None where it
+    can mean work (a long prefill on a CPU).
     """
 
-    def __init__(self, live: LiveReader) -> None:
+    def __init__(self, live: LiveReader, stalls: StallWatch | None = None) -> None:
         self.reporter: SourceReporter | None = None
         self._live = live
+        self._stalls = stalls
         self._book = SessionBook()
         self._reader = LaunchReader(self._book)
         self._pending: deque[Launch] = deque()
@@ -60,6 +64,7 @@ class SchedulerRole:
         self._report_launch(launch, ended, started, preempted, tables)
         self._attest_while_due(launch)
         note, self._note = self._note, None
+        self._launch_watched(note)
         return StepMetadata(
             step=self._step,
             rows=launch.batch.rows,
@@ -90,8 +95,11 @@ class SchedulerRole:
                     "outcome of a step", done.step, [p.step for p in self._pending]
                 )
         if self._pending:
-            self._commit(self._pending.popleft())
-            self._attest_while_due(None)
+            launch = self._pending.popleft()
+            self._sign_if_late()
+            self._commit(launch)
+            if self._attest_while_due(None) and self._stalls is not None:
+                self._stalls.held()
 
     def idle_attestation(self, due: DueAttestation) -> SchedulerBody | None:
         """Reads live memory from another thread, while the engine runs no step or is held.
@@ -144,11 +152,30 @@ class SchedulerRole:
 
     def _commit_empty(self) -> None:
         launch = self._pending.popleft()
+        if self._stalls is not None:
+            self._stalls.outcome()
         if len(launch.batch.rows):
             raise OutOfStepError("step without an outcome", launch.step, "an outcome of each step")
         self._commit(launch)
 
-    def _attest_while_due(self, not_advanced: Launch | None) -> None:
+    def _launch_watched(self, note: AttestNote | None) -> None:
+        if self._stalls is None:
+            return
+        if note is None:
+            self._stalls.launch()
+        else:
+            self._stalls.launch_with_attestation()
+
+    def _sign_if_late(self) -> None:
+        """Before the outcome is told: its tokens are then held with it."""
+        if self._stalls is None:
+            return
+        assert self.reporter is not None  # noqa: S101 - given before the first step
+        took_ns = self._stalls.outcome()
+        if took_ns > self.reporter.suspect_after_ns:
+            self.reporter.stood_still(took_ns)
+
+    def _attest_while_due(self, not_advanced: Launch | None) -> bool:
         """At a boundary: before a launched step runs, whose tokens vLLM does not count yet
         (`not_advanced`), or after an outcome.
 
@@ -156,12 +183,17 @@ class SchedulerRole:
         ends after its restore, and its tokens must not leave the engine before the verdict.
         Ranks attest from their reporters' threads meanwhile, as no step runs. Before a step the
         ranks hold, which have to learn of the launch first to read what it tells of.
+
+        Whether anything was due.
         """
         assert self.reporter is not None  # noqa: S101 - given before the first step
+        found = False
         while (due := self.reporter.due()) is not None:
+            found = True
             self._attest(due, not_advanced)
             if not_advanced is None:
                 self.reporter.hold(due)
+        return found
 
     def _attest(self, due: DueAttestation, not_advanced: Launch | None) -> None:
         assert self.reporter is not None  # noqa: S101 - given before the first step

@@ -185,8 +185,22 @@ def test_idle_memory_is_read_from_another_thread(engine):
         step_engine.step()
 
 
-def test_idle_reading_waits_for_a_step_that_runs(engine):
-    due = DueAttestation(78, weights=False, hold=False, origin=Origin.SIGN)
+def test_idle_reading_waits_for_a_step_that_runs(engine, monkeypatch):
+    due = DueAttestation(78, weights=False, hold=False, origin=Origin.REQUEST)
+    runner = engine.llm.llm_engine.model_executor.driver_worker.worker.model_runner
+    forward, seen = runner._model_forward, []
+
+    def watched(*args, **kwargs):
+        seen.append(engine.rank.on_idle_attest(due))
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(runner, "_model_forward", watched)
+    engine.generate([PROMPTS[0]], greedy(2))
+    assert seen == [None, None]
+
+
+def test_memory_can_be_read_while_the_engine_is_held(engine):
+    due = DueAttestation(78, weights=False, hold=False, origin=Origin.REQUEST)
     seen = []
     engine.rank.owe(79, hold=True, origin=Origin.SIGN)
     engine.rank.on_hold = lambda _: seen.append(engine.rank.on_idle_attest(due))
@@ -194,7 +208,8 @@ def test_idle_reading_waits_for_a_step_that_runs(engine):
         engine.generate([PROMPTS[0]], greedy(3))
     finally:
         engine.rank.on_hold = None
-    assert seen == [None]
+    assert len(seen) == 1
+    assert seen[0] is not None
     assert [a.due.attest_id for a in engine.rank.attested] == [79]
 
 
