@@ -127,6 +127,19 @@ class SourceReporter:
         self._watch.poll()
         return self._duties.take() if self._duties.attention else None
 
+    @property
+    def suspect_after_ns(self) -> int:
+        """What stood still for longer was perhaps restored. The sidecar may change it."""
+        return self._watch.suspect_after_ns
+
+    @never_raises(None)
+    def stood_still(self, gap_ns: int) -> None:
+        """The engine's thread waited for the device for `gap_ns` until now, too long for work. A
+        sign like those of the process itself; nothing if one was seen within that time.
+        """
+        if self._alive:
+            self._watch.stood_still(gap_ns)
+
     @never_raises(None)
     def attest(self, due: DueAttestation, body: AttestationBody, *, step: int, idle: bool) -> None:
         """Queues what was read, after all records put so far and before those put later."""

@@ -93,6 +93,8 @@ class SignWatch:
         self._cpus = cpus or os.cpu_count() or 1
         self._lock = threading.Lock()
         self._count = 0
+        # When the newest sign was seen. None: never.
+        self._signed: int | None = None
         self.begin()
 
     def begin(self) -> None:
@@ -113,6 +115,11 @@ class SignWatch:
         """Signs seen so far."""
         return self._count
 
+    @property
+    def suspect_after_ns(self) -> int:
+        """What counts as standing still."""
+        return self._suspect_after_ns
+
     def suspect_after(self, milliseconds: int) -> None:
         """Changes what counts as standing still."""
         self._suspect_after_ns = milliseconds * 1_000_000
@@ -131,6 +138,18 @@ class SignWatch:
                 return None
             return self._look()
 
+    def stood_still(self, gap_ns: int) -> SignSeen | None:
+        """Somebody else knows that what it waited for stood still for the last `gap_ns`. None:
+        a sign that was seen meanwhile has told of it.
+        """
+        with self._lock:
+            if self._look() is not None:
+                return None
+            now = self._clock()
+            if self._signed is not None and now - self._signed <= gap_ns:
+                return None
+            return self._sign(SignKind.STOOD_STILL, gap_ns, self._process)
+
     def _look(self) -> SignSeen | None:
         now = self._clock()
         # A slower thread may have written an older poll: the look is the floor.
@@ -142,11 +161,16 @@ class SignWatch:
         self._process = _known(found, self._process)
         sign = None
         if kind is not None:
-            self._count += 1
-            sign = SignSeen(kind, still_ns, found, self._count)
-            self._on_sign(sign)
+            sign = self._sign(kind, still_ns, found)
         # Only now may other threads pass.
         self._looked = self._polled = self._clock()
+        return sign
+
+    def _sign(self, kind: SignKind, still_ns: int, process: ProcessIdentity) -> SignSeen:
+        self._count += 1
+        sign = SignSeen(kind, still_ns, process, self._count)
+        self._on_sign(sign)
+        self._signed = self._clock()
         return sign
 
     def _thread_was_awake(self) -> bool:

@@ -47,7 +47,8 @@ class RecorderServiceServicer(object):
     def Attach(self, request_iterator, context):
         """Errors: FAILED_PRECONDITION version or first message wrong; ALREADY_EXISTS another live
         worker has this name; INVALID_ARGUMENT malformed or out of order, and where it was a record
-        the text begins with "records["; RESOURCE_EXHAUSTED message too large or too many workers; UNAVAILABLE shutting down or ledger not writable.
+        the text begins with "records["; RESOURCE_EXHAUSTED message too large or too many workers;
+        UNAVAILABLE shutting down or ledger not writable.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -201,3 +201,32 @@ def test_the_real_process_is_read_and_nothing_stays_open():
     assert process.start_ticks > 0
     assert len(process.boot_id) == 36
     assert process == replace(read_process(), clock_distance_ns=process.clock_distance_ns)
+
+
+def test_what_somebody_else_saw_stand_still_is_a_sign_once():
+    machine = Machine()
+    machine.after(10)
+    sign = machine.watch.stood_still(3_000 * MS)
+    assert (sign.kind, sign.gap_ns, sign.count) == (SignKind.STOOD_STILL, 3_000 * MS, 1)
+    machine.after(10)
+    assert machine.watch.stood_still(2_500 * MS) is None
+    machine.now += 5_000 * MS
+    machine.watch._polled = machine.watch._looked = machine.now
+    assert machine.watch.stood_still(2_500 * MS).count == 2
+    assert [each.count for each in machine.seen] == [1, 2]
+
+
+def test_a_gap_in_which_the_process_has_signed_is_no_second_sign():
+    machine = Machine()
+    assert machine.after(3_000).kind is SignKind.STOOD_STILL
+    machine.after(10)
+    assert machine.watch.stood_still(3_010 * MS) is None
+    assert len(machine.seen) == 1
+
+
+def test_a_re_created_process_is_told_as_such_and_not_as_a_stalled_device():
+    machine = Machine()
+    machine.process = replace(HERE, start_ticks=101)
+    machine.now += 5 * MS
+    assert machine.watch.stood_still(3_000 * MS) is None
+    assert [each.kind for each in machine.seen] == [SignKind.RECREATED]

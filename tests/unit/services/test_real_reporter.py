@@ -203,6 +203,46 @@ def hole_records(rig):
     return [each.hole for each in found if each.WhichOneof("record") == "hole"]
 
 
+async def test_a_stalled_device_is_signed_by_the_scheduler_and_ranks_answer_while_it_holds(rig):
+    """One thread runs scheduler and rank: held in the outcome, it never comes to the rank's
+    boundary. The rank did not sign, is asked, and reads from its own thread.
+    """
+    scheduler, rank = reporter(rig, SourceKind.SCHEDULER), reporter(rig, SourceKind.RANK)
+    try:
+        await asyncio.to_thread(run_steps, scheduler, rank, 1, 5)
+        await eventually(lambda: rig.worker() and len(rig.worker().sources) == 2)
+        worker = rig.worker()
+        await eventually(lambda: worker.sources[SCHEDULER].durable_seq == 10)
+        await eventually(lambda: rig.services.gates.state("w").open)
+        held = asyncio.create_task(asyncio.to_thread(late_outcome, scheduler))
+        await eventually(lambda: rig.verifier.signs)
+        (_, generation, source, notice) = rig.verifier.signs[0]
+        assert (generation, source, notice.evidence) == (1, "scheduler", "stood_still")
+        assert notice.sign.gap_ns == 3_000_000_000
+        answers = await rig.services.host.request_attestation(
+            worker, [SCHEDULER, RANK], weights=True, deadline_s=10.0
+        )
+        assert all(isinstance(each, SourceAttestation) for each in answers.values()), answers
+        assert answers[RANK].idle
+        assert not held.done()
+        attest_id = worker.held[SCHEDULER]
+        host = rig.services.host
+        assert host.release(worker, SCHEDULER, attest_id, Verdict.RESUMED_EXACT, go=True)
+        assert await held is HoldOutcome.RELEASED
+    finally:
+        await asyncio.gather(asyncio.to_thread(scheduler.close), asyncio.to_thread(rank.close))
+
+
+def late_outcome(scheduler):
+    """What the scheduler's role does when an outcome comes 3 s late."""
+    scheduler.stood_still(3_000_000_000)
+    scheduler.put(records.LaunchRecord(step=6, rows=[0], starts=[7]))
+    scheduler.put(records.CommitRecord(step=6, tokens=[9]))
+    due = scheduler.due()
+    scheduler.attest(due, body(SourceKind.SCHEDULER), step=6, idle=False)
+    return scheduler.hold(due)
+
+
 async def test_a_sidecar_killed_in_mid_run_loses_nothing(start_rig):
     rig = await start_rig()
     scheduler, rank = reporter(rig, SourceKind.SCHEDULER), reporter(rig, SourceKind.RANK)
