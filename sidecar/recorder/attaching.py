@@ -166,19 +166,17 @@ class Attaching:
         if worker is None or entry is Entry.RESTARTED_WORKER:
             worker = self._new_life(worker, greeting, admission)
         source = worker.sources.get(greeting.key)
-        if source is None or entry is Entry.RESTARTED_SOURCE:
-            source = self._new_source(worker, source, greeting)
+        if source is None:
+            source = worker.sources[greeting.key] = self._new_source(worker, greeting)
+        elif entry is Entry.RESTARTED_SOURCE:
+            source = self._restarted_source(worker, source, greeting, admission.why)
         elif source.link is not None:
             source.link.close(f"{source.key} attached again over another stream")
         # At once, so that a verification sees the source as it is now or not at all.
-        match entry:
-            case Entry.RESTORED:
-                self._restores.reattached(worker, source, greeting, admission.why)
-            case Entry.RESTARTED_SOURCE:
-                self._restores.restarted(worker, source, admission.why)
-                self._listener.on_restart(worker, worker.incarnation, worker.incarnation)
-            case Entry.RECONNECTED if worker.unjudged:
-                self._restores.resume(worker, source)
+        if entry is Entry.RESTORED:
+            self._restores.reattached(worker, source, greeting, admission.why)
+        elif entry is Entry.RECONNECTED and worker.unjudged:
+            self._restores.resume(worker, source)
         source.process, source.signs_seen = greeting.process, greeting.signs_seen
         source.told_generation = greeting.generation
         source.place = greeting.place
@@ -232,9 +230,27 @@ class Attaching:
         if evicted is not None:
             self.forget(evicted)
 
-    def _new_source(
-        self, worker: WorkerRuntime, old: SourceRuntime | None, greeting: Greeting
+    def _restarted_source(
+        self, worker: WorkerRuntime, old: SourceRuntime, greeting: Greeting, why: str
     ) -> SourceRuntime:
+        """Puts other memory in the place of a source. All of it or nothing: where the ledger
+        refuses, the source is known by its old nonce still and comes again as what it is.
+        """
+        source = worker.sources[greeting.key] = self._new_source(worker, greeting)
+        source.recorded_fingerprint = old.fingerprint
+        try:
+            self._restores.restarted(worker, source, why)
+        except BaseException:
+            worker.sources[greeting.key] = old
+            raise
+        if source.key.kind is SourceKind.SCHEDULER:
+            worker.live = type(worker.live)()
+        if old.link is not None:
+            old.link.close(f"{source.key} was started anew")
+        self._listener.on_restart(worker, worker.incarnation, worker.incarnation)
+        return source
+
+    def _new_source(self, worker: WorkerRuntime, greeting: Greeting) -> SourceRuntime:
         try:
             registration = register(self._ledger, greeting)
         except LedgerError as error:
@@ -251,15 +267,8 @@ class Attaching:
         )
         opening = Opening("attached", greeting.process, greeting.signs_seen)
         source.received_seq = source.durable_seq = registration.durable_seq
-        source.first_seq = registration.durable_seq + 1
-        self._restores.write_generations(
-            source.source_id, source.generation, source.first_seq, opening
-        )
-        if old is not None:
-            source.recorded_fingerprint = old.fingerprint
-            if source.key.kind is SourceKind.SCHEDULER:
-                worker.live = type(worker.live)()
-        worker.sources[source.key] = source
+        first = source.first_seq = registration.durable_seq + 1
+        self._restores.write_generations(source.source_id, source.generation, first, opening)
         return source
 
     async def _heard_again(

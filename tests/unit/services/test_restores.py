@@ -87,6 +87,7 @@ async def test_a_source_that_signs_again_opens_the_next_generation(rig):
     scheduler, rank = await whole(rig)
     await scheduler.sign(next_seq=5, signs_seen=1)
     await scheduler.sign(next_seq=5, signs_seen=2)
+    await eventually(lambda: len(rig.verifier.signs) == 2)
     await rank.sign(next_seq=3, signs_seen=2)
     await eventually(lambda: len(rig.verifier.signs) == 3)
     assert [generation for _, generation, _, _ in rig.verifier.signs] == [1, 2, 2]
@@ -279,6 +280,34 @@ async def test_another_nonce_is_other_memory(rig):
     await fresh.records(*first_steps("other"))
     await fresh.acked(2)
     assert [each.session_id for each in rig.worker().live.sessions] == ["other"]
+
+
+async def test_other_memory_that_the_ledger_does_not_take_is_a_restart_when_it_comes_again(
+    rig, monkeypatch
+):
+    scheduler, _ = await whole(rig)
+    await scheduler.hang_up()
+
+    def full(*_, **__):
+        raise LedgerFullError(Path("ledger"), None)
+
+    monkeypatch.setattr(rig.services.host.ledger, "open_generation", full)
+    code, _ = await rig.workers.refused(SCHEDULER.but(nonce=99))
+    assert code is grpc.StatusCode.UNAVAILABLE
+    assert rig.verifier.restarts == []
+    assert not gate(rig).open
+    assert rig.worker().scheduler.nonce == SCHEDULER.nonce
+    monkeypatch.undo()
+    fresh, welcome = await rig.workers.attach(SCHEDULER.but(nonce=99))
+    assert (welcome.generation, welcome.durable_seq) == (1, 0)
+    assert rig.verifier.restarts == [("w", "life-1", "life-1")]
+    await fresh.records(*first_steps("other"))
+    await fresh.acked(2)
+    assert [each.session_id for each in rig.worker().live.sessions] == ["other"]
+    # Once only.
+    await fresh.hang_up()
+    await rig.workers.attach(SCHEDULER.but(nonce=99, next_seq=3, generation=1))
+    assert len(rig.verifier.restarts) == 1
 
 
 async def test_a_pass_opens_the_gate_and_an_older_one_does_not(rig):
