@@ -35,7 +35,8 @@ def caches() -> dict[str, torch.Tensor]:
 
 
 def tables():
-    from engine_adapters.vllm.metadata import StepMetadata, TableUpdate
+    from engine_adapters.report.records import BlockUpdate
+    from engine_adapters.vllm.metadata import StepMetadata
     from engine_adapters.vllm.rank_tables import RankTables
 
     made = RankTables({0: BLOCK_SIZE})
@@ -45,7 +46,7 @@ def tables():
         starts=np.array([0]),
         counts=np.array([40]),
         started=[(3, "cmpl-x-0")],
-        tables=[TableUpdate(row=3, group=0, offset=0, blocks=[5, 2])],
+        tables=[BlockUpdate(3, 0, 0, [5, 2])],
     )
     made.apply(step)
     made.finished(step)
