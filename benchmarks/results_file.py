@@ -45,7 +45,9 @@ def _module_arguments() -> list[str]:
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     program = ["-m", spec.name] if spec else [Path(sys.argv[0]).name]
-    return [*program, *sys.argv[1:]]
+    # Where a folder lies on the machine says nothing to others.
+    given = (Path(each).name if each.startswith("/") else each for each in sys.argv[1:])
+    return [*program, *given]
 
 
 def _cpu_model() -> str:
