@@ -106,11 +106,12 @@ class Settings(BaseSettings):
         "first belong to the same restore, milliseconds.",
     )
     late_steps_allowed: int = Field(
-        1,
+        4,
         ge=0,
         le=64,
         description="Steps whose records arrived only after the restore and are compared all "
-        "the same. More of them make the verdict INCOMPARABLE.",
+        "the same: those in progress (two with asynchronous scheduling) and those still in the "
+        "adapter's queue. More of them make the verdict INCOMPARABLE.",
     )
 
     shadow_modes: Annotated[list[ShadowMode], NoDecode, BeforeValidator(words)] = Field(

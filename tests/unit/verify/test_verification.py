@@ -134,7 +134,7 @@ async def test_no_continuation_within_the_deadline_is_a_timeout_not_a_pass(start
 
 async def test_a_hook_claims_the_verification_of_the_sign_and_judges_its_window(start_verifying):
     rig = await start_verifying(verifier_of(None))
-    worker = await recorded_worker(rig)
+    worker = await recorded_worker(rig, steps=8)
     mark = made_mark(step=2, last_step=2)
     await worker.sign()
     await worker.attest()
@@ -148,7 +148,7 @@ async def test_a_hook_claims_the_verification_of_the_sign_and_judges_its_window(
         continuation=Continuation.REPLAY,
     )
     assert claimed == by_sign.verification_id
-    # The worker stands at step 4, one late step beyond 2 is allowed: another image.
+    # The worker stands at step 8, four late steps beyond 2 are allowed: another image.
     again = await verdict_of(rig, verification=claimed)
     assert again.verdict is Verdict.POSITION_MISMATCH
     assert not gate(rig).open
