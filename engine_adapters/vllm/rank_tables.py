@@ -38,8 +38,11 @@ class GroupTable:
         """Slot of each (row, position). Positions without a block give slots below
         `block_size`, the null block's.
         """
-        block = positions // self.block_size
-        return self._blocks[rows, block] * self.block_size + positions % self.block_size
+        # One flat column: indexing by two, like `take`, lets go of Python's lock, and getting
+        # it back from the sender's thread costs more than all the rest.
+        entry = rows * self._blocks.shape[1] + positions // self.block_size
+        blocks: Slots = self._blocks.reshape(-1)[entry]
+        return blocks * self.block_size + positions % self.block_size
 
     def _reserve(self, row: int, width: int) -> None:
         rows, columns = self._blocks.shape
