@@ -17,5 +17,5 @@ def criu() -> Iterator[Criu]:
     except CriuUnavailableError as reason:
         pytest.skip(str(reason))
     processes.adopt_orphans()
-    with machine.io_uring_off(), machine.network_locks_removed():
+    with machine.io_uring_off(), machine.dumps_forgotten():
         yield found

@@ -6,7 +6,8 @@ back in time with the engine and see again what they saw.
 usage: inner_clients.py FOLDER COMMAND...
 
 For each FOLDER/NAME.plan (a SessionPlan as JSON, with `url` and `model`) the tokens are
-appended to FOLDER/NAME.tokens, one a line; at the end FOLDER/NAME.done has the error, if any.
+appended to FOLDER/NAME.tokens, one a line behind its number. The client hangs up when there is a
+FOLDER/NAME.leave; at the end FOLDER/NAME.done has the error, if any.
 """
 
 import json
@@ -33,12 +34,14 @@ def play(plan: Path) -> None:
         while True:
             ended = stream.done.is_set()
             fresh = stream.tokens[written:]
-            out.writelines(f"{token}\n" for token in fresh)
+            out.writelines(f"{written + i} {token}\n" for i, token in enumerate(fresh))
             out.flush()
             written += len(fresh)
             if ended:
                 plan.with_suffix(".done").write_text(stream.error or "")
                 return
+            if plan.with_suffix(".leave").exists():
+                stream.leaving.set()
             time.sleep(POLL_S)
 
 

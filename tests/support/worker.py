@@ -10,6 +10,7 @@ from tools.demo.engine import Engine, engine_python, small_model, start_engine
 from tools.demo.errors import DemoError
 from tools.demo.places import CHECKOUT, free_port
 from tools.demo.sidecar import (
+    EXACT_ENGINE,
     VERDICT_TIMEOUT_S,
     Sidecar,
     restart_sidecar,
@@ -37,7 +38,7 @@ class Worker:
     engine: Engine = field(init=False)
 
     def __post_init__(self) -> None:
-        self.sidecar = start_sidecar(self.folder, {"TOKENWITNESS_SHADOW_EXACTNESS": "exact"})
+        self.sidecar = start_sidecar(self.folder, EXACT_ENGINE)
 
     def start_engine(self) -> None:
         """Starts the engine (half a minute) and waits until all of it has attached."""
@@ -75,12 +76,12 @@ class Worker:
         unfinished.rename(where)
         return InnerStream(plan, where.with_suffix(".tokens"))
 
-    def uninterrupted(self, plans: Sequence[SessionPlan]) -> dict[str, list[int]]:
-        """What the plans give when nothing happens to them."""
-        streams = self.open(plans)
-        streams.wait_done()
-        streams.raise_errors()
-        return streams.tokens()
+    def uninterrupted(self, streams: Streams) -> dict[str, list[int]]:
+        """What the same sessions give, as far as these went, when nothing happens to them."""
+        again = self.open([s.plan.limited_to(len(s.tokens)) for s in streams.all])
+        again.wait_done()
+        again.raise_errors()
+        return again.tokens()
 
     def marked_dump(self, mark: str) -> Checkpoint:
         """Mark, dump, mark completed."""
@@ -108,6 +109,11 @@ class Worker:
 
         return wait_for(newest, "a new final verdict", VERDICT_TIMEOUT_S, 0.5)
 
+    def hang_up_inside(self) -> None:
+        """Ends what clients inside the tree a failed test left behind."""
+        for plan in self.folder.glob("*.plan"):
+            plan.with_suffix(".leave").touch()
+
     def healthy(self) -> bool:
         try:
             attached = self.sidecar.wait_attached(NAME)
@@ -123,28 +129,31 @@ class InnerStream:
     plan: SessionPlan
     log: Path
 
-    def tokens(self) -> list[int]:
-        if not self.log.exists():
-            return []
-        return [int(line) for line in self.log.read_text().split()]
+    def tokens(self) -> list[tuple[int, int]]:
+        """(number in the session, token) in the order in which they came."""
+        lines = self.log.read_text().splitlines(keepends=True) if self.log.exists() else []
+        pairs = [line.split() for line in lines if line.endswith("\n")]
+        return [(int(number), int(token)) for number, token in pairs]
 
     def wait_for_tokens(self, count: int) -> None:
         wait_for(
             lambda: len(self.tokens()) >= count, f"{count} tokens of {self.plan.name}", 120, 0.1
         )
 
-    def wait_done(self) -> str:
-        """Until the client has seen its session end; its error, or nothing."""
+    def leave(self) -> str:
+        """Hangs up; the error that the client saw, or nothing."""
+        self.log.with_suffix(".leave").touch()
         done = self.log.with_suffix(".done")
-        wait_for(done.exists, f"end of {self.plan.name}", 120, 0.1)
+        wait_for(done.exists, f"end of {self.plan.name}", 60, 0.1)
         return done.read_text()
 
 
-def plans(test: str, tokens: int = 400) -> tuple[SessionPlan, ...]:
+def plans(test: str) -> tuple[SessionPlan, ...]:
     """Three sessions that no other test shares a prefix with; two of them share one.
 
-    Long enough by default that none ends before its dump.
+    So long that none ends before its dump, however slow the machine.
     """
+    tokens = 3000
     shared = (
         f"This is the log of {test}, kept by hand. Every evening somebody writes down what the "
         "weather was like, which ships passed, how the lamp burned and what was eaten for "

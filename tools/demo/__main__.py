@@ -22,8 +22,8 @@ from tools.demo.rounds import (
     passed,
     play_round,
 )
-from tools.demo.sessions import PLANS
-from tools.demo.sidecar import Sidecar, start_sidecar
+from tools.demo.sessions import PLANS, REFERENCE_TOKENS
+from tools.demo.sidecar import EXACT_ENGINE, Sidecar, start_sidecar
 from tools.demo.stopping import CriuStopper, InPlaceStopper, Stopper
 from tools.demo.streams import open_streams
 
@@ -43,7 +43,7 @@ def start_all(folder: Path, ends: ExitStack) -> tuple[Sidecar, Engine]:
     """Sidecar first, then the engine; whatever was started is ended with `ends`."""
     python = engine_python()
     model = small_model(python)
-    sidecar = start_sidecar(folder, {"TOKENWITNESS_SHADOW_EXACTNESS": "exact"})
+    sidecar = start_sidecar(folder, EXACT_ENGINE)
     ends.callback(sidecar.tree.end)
     progress(f"sidecar at {sidecar.grpc_address}, metrics at {sidecar.http_address}")
     port = free_port()
@@ -64,7 +64,8 @@ def start_all(folder: Path, ends: ExitStack) -> tuple[Sidecar, Engine]:
 
 
 def uninterrupted(engine: Engine) -> dict[str, list[int]]:
-    streams = open_streams(engine.url, engine.model, PLANS)
+    plans = [plan.limited_to(REFERENCE_TOKENS) for plan in PLANS]
+    streams = open_streams(engine.url, engine.model, plans)
     streams.wait_done()
     streams.raise_errors()
     return streams.tokens()
@@ -76,7 +77,7 @@ def play() -> bool:
     stopper = choose_stopper()
     with ExitStack() as ends:
         ends.enter_context(machine.io_uring_off())
-        ends.enter_context(machine.network_locks_removed())
+        ends.enter_context(machine.dumps_forgotten())
         folder = ends.enter_context(scratch_folder("demo-"))
         sidecar, engine = start_all(folder, ends)
         reference = uninterrupted(engine)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.demo.errors import CriuUnavailableError, DemoError
+from tools.demo.machine import SHARED_MEMORY
 from tools.demo.places import CHECKOUT
 from tools.demo.processes import ProcessTree, wait_gone
 
 # What an engine's server needs: its clients' and the sidecar's connections, locks, deleted files.
 COMMON = ["--tcp-established", "--file-locks", "--link-remap", "--ghost-limit", "100M"]
 DUMP = ["--network-lock", "nftables"]
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where semaphores live
 _KEEP_NAMES = f"""#!/bin/sh
 [ "$CRTOOLS_SCRIPT_ACTION" = post-dump ] || exit 0
 mkdir -p "{{kept}}"

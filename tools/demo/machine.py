@@ -1,4 +1,4 @@
-"""Settings of the machine that a checkpoint needs, put back afterwards as they were."""
+"""The machine as a checkpoint needs it, put back afterwards as it was."""
 
 import shutil
 import subprocess
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the system's folder for it
 IO_URING = Path("/proc/sys/kernel/io_uring_disabled")
 
 
@@ -28,14 +29,22 @@ def io_uring_off() -> Iterator[None]:
 
 
 @contextmanager
-def network_locks_removed() -> Iterator[None]:
-    """Removes what a dump that was never restored leaves in nftables: its network lock."""
-    before = _lock_tables()
+def dumps_forgotten() -> Iterator[None]:
+    """Removes what a dump that was never restored leaves behind: its network lock in nftables
+    and the names that it gave to shared memory without one.
+    """
+    locks, names = _lock_tables(), _link_names()
     try:
         yield
     finally:
-        for family, name in _lock_tables() - before:
+        for family, name in _lock_tables() - locks:
             subprocess.run(["nft", "delete", "table", family, name], check=False)
+        for link in _link_names() - names:
+            link.unlink(missing_ok=True)
+
+
+def _link_names() -> set[Path]:
+    return set(SHARED_MEMORY.glob("link_remap.*"))
 
 
 def _lock_tables() -> set[tuple[str, str]]:

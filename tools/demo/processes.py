@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.demo.errors import DeadlineError, DemoError
+from tools.demo.machine import SHARED_MEMORY
 from tools.demo.waiting import wait_for
 
 PR_SET_CHILD_SUBREAPER = 36
-SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the system's folder for it
 
 
 def adopt_orphans() -> None:
@@ -139,7 +139,7 @@ def _mapped_shared_memory(pid: int) -> Iterator[Path]:
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
             path = line.partition(f"{SHARED_MEMORY}/")[2]
             if path and not path.endswith("(deleted)"):
-                yield Path(SHARED_MEMORY, path)
+                yield SHARED_MEMORY / path
 
 
 def _remove(names: set[Path]) -> None:

@@ -28,7 +28,7 @@ class RoundResult:
     stop_seconds: float
     size_bytes: int
     resume_seconds: float
-    # Tokens that clients had before the stop, and in all.
+    # Tokens that clients had before the stop, and when they hung up.
     tokens_before: int
     tokens_after: int
     # What became of the clients' streams.
@@ -63,7 +63,7 @@ def _rows(rounds: list[RoundResult]) -> list[tuple[str, list[str]]]:
         ("resume", [f"{r.resume_seconds:.1f} s" for r in rounds]),
         ("noticed to verdict on memory", [f"{r.verdict.state_seconds:.2f} s" for r in rounds]),
         (
-            "clients' tokens, before and in all",
+            "clients' tokens, before and after",
             [f"{r.tokens_before}, {r.tokens_after}" for r in rounds],
         ),
         ("clients' streams", [r.streams for r in rounds]),

@@ -1,5 +1,5 @@
 """One round of the demo: sessions in mid-decode, a mark, a stop, perhaps a flipped bit, a
-resume, a verdict, and the clients' streams to their end.
+resume, a verdict, and the clients' streams for a while longer.
 """
 
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.demo.engine import Engine
+from tools.demo.errors import DemoError
 from tools.demo.kv_map import Target, read_kv_map
 from tools.demo.report import RoundResult, progress
 from tools.demo.sidecar import Sidecar
@@ -18,6 +19,7 @@ WORKER = "demo"
 RANK = 0
 # Deep enough that every session is in the middle of its decode at the mark.
 TOKENS_BEFORE_MARK = 60
+TOKENS_AFTER_VERDICT = 60
 # A middle layer of the small model's thirty.
 LAYER = 13
 # A low bit of the number's fraction: the text need not change for memory to be wrong.
@@ -77,7 +79,7 @@ def play_round(
     progress(f"verdict: {verdict.line()}")
     for reason in verdict.reasons():
         progress(f"  {reason}")
-    streams.wait_done()
+    went_on = watch_them_go_on(streams, setting.reference)
     return RoundResult(
         name=name,
         verdict=verdict,
@@ -86,16 +88,23 @@ def play_round(
         resume_seconds=resume_seconds,
         tokens_before=before,
         tokens_after=sum(streams.counts()),
-        streams=compare_streams(streams, setting.reference),
+        streams=went_on,
     )
 
 
-def compare_streams(streams: Streams, reference: dict[str, list[int]]) -> str:
-    """What became of the clients' streams, against the run that nobody interrupted."""
-    broken = [stream.plan.name for stream in streams.all if stream.error]
-    if broken:
-        return f"broken: {', '.join(broken)}"
-    other = [name for name, tokens in streams.tokens().items() if tokens != reference[name]]
+def watch_them_go_on(streams: Streams, reference: dict[str, list[int]]) -> str:
+    """What becomes of the clients' streams, against the run that nobody interrupted."""
+    try:
+        streams.wait_for_more(TOKENS_AFTER_VERDICT)
+    except DemoError as error:
+        return f"broken: {error}"
+    finally:
+        streams.leave()
+    other = [
+        name
+        for name, tokens in streams.tokens().items()
+        if any(a != b for a, b in zip(tokens, reference[name], strict=False))
+    ]
     if other:
         return f"went on; other tokens than uninterrupted: {', '.join(other)}"
     return "went on, equal to the uninterrupted run"

@@ -2,8 +2,10 @@
 
 from tools.demo.streams import SessionPlan
 
-# Enough that none ends before its dump.
-TOKENS = 500
+# So many that none ends before its dump; clients hang up when they have seen enough.
+TOKENS = 2000
+# What the uninterrupted run is compared by.
+REFERENCE_TOKENS = 300
 # Longer than a block, so that those who begin with it share its KV.
 SHARED = (
     "You are the keeper of a lighthouse on a small island far from the coast. Every evening you "

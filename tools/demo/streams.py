@@ -4,7 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
@@ -25,6 +25,10 @@ class SessionPlan:
     prompt: str | list[int]
     max_tokens: int
     seed: int | None = None
+
+    def limited_to(self, tokens: int) -> "SessionPlan":
+        """The same session, ended sooner: its tokens are a prefix of this one's."""
+        return replace(self, max_tokens=tokens)
 
     def payload(self, model: str) -> dict[str, Any]:
         sampling = (
@@ -101,11 +105,8 @@ class Streams:
 
     def wait_for_tokens(self, count: int, timeout_s: float = 120) -> None:
         """Until each session has given `count` tokens. DemoError: one of them failed."""
-        wait_for(lambda: self._progressed(count), f"{count} tokens of each session", timeout_s)
-
-    def _progressed(self, count: int) -> bool:
-        self.raise_errors()
-        return all(len(stream.tokens) >= count for stream in self.all)
+        goals = [count] * len(self.all)
+        wait_for(lambda: self._reached(goals), f"{count} tokens of each session", timeout_s)
 
     def wait_done(self, timeout_s: float = 300) -> None:
         wait_for(
@@ -113,6 +114,15 @@ class Streams:
             "end of all sessions",
             timeout_s,
         )
+
+    def wait_for_more(self, count: int) -> None:
+        """Until each session has given `count` tokens more than now."""
+        goals = [tokens + count for tokens in self.counts()]
+        wait_for(lambda: self._reached(goals), f"{count} more tokens of each session", 120)
+
+    def _reached(self, goals: list[int]) -> bool:
+        self.raise_errors()
+        return all(now >= goal for now, goal in zip(self.counts(), goals, strict=True))
 
     def leave(self, timeout_s: float = 60) -> None:
         """Hangs up, each client at its next token; the engine drops the sessions."""
