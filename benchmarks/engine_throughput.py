@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.results_file import engine_versions, write_result
 from tools.demo.engine import Engine, engine_python, small_model, start_engine
-from tools.demo.sidecar import engine_flags, start_sidecar
+from tools.demo.sidecar import start_sidecar
 from tools.demo.streams import SessionPlan, open_streams
 
 PROMPTS = (
@@ -32,8 +32,8 @@ PROMPTS = (
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=10)
-    parser.add_argument("--tokens", type=int, default=96, help="output tokens of each session")
+    parser.add_argument("--pairs", type=int, default=12)
+    parser.add_argument("--tokens", type=int, default=128, help="output tokens of each session")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8])
     options = parser.parse_args(arguments)
     python = engine_python()
@@ -51,11 +51,8 @@ def _measure(
     engines: list[Engine] = []
     try:
         engines.append(start_engine(python, model, folder / "plain.log"))
-        engines.append(
-            start_engine(
-                python, model, folder / "adapter.log", flags=engine_flags(sidecar, "bench")
-            )
-        )
+        flags = sidecar.command("engine-args", "vllm", "--worker", "bench")["flags"]
+        engines.append(start_engine(python, model, folder / "adapter.log", flags=flags))
         sidecar.wait_attached("bench")
         plain, observed = engines
         for engine in engines:
@@ -68,7 +65,7 @@ def _measure(
     finally:
         for engine in engines:
             engine.tree.end()
-        sidecar.end()
+        sidecar.tree.end()
 
 
 def _pairs(
