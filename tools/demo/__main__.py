@@ -1,8 +1,11 @@
 """Records a real engine, takes it out of the world in mid-decode, brings it back and has it
 judged: once as it was, once with one bit of one KV row flipped. Exit 0 only if the first is
 RESUMED_EXACT and the second KV_MISMATCH.
+
+usage: python -m tools.demo [--in-place]
 """
 
+import argparse
 import signal
 import sys
 from contextlib import ExitStack
@@ -71,10 +74,8 @@ def uninterrupted(engine: Engine) -> dict[str, list[int]]:
     return streams.tokens()
 
 
-def play() -> bool:
+def play(stopper: Stopper) -> bool:
     """Both rounds, everything put back afterwards; whether both came out as they must."""
-    processes.adopt_orphans()
-    stopper = choose_stopper()
     with ExitStack() as ends:
         ends.enter_context(machine.io_uring_off())
         ends.enter_context(machine.dumps_forgotten())
@@ -92,10 +93,16 @@ def play() -> bool:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description="See docs and README: make demo.")
+    parser.add_argument(
+        "--in-place", action="store_true", help="stop and go on in place, even where CRIU works"
+    )
+    in_place = parser.parse_args().in_place
     # An ended demo must still put the machine back: SIGTERM unwinds like Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        return 0 if play() else 1
+        processes.adopt_orphans()
+        return 0 if play(InPlaceStopper() if in_place else choose_stopper()) else 1
     except DemoError as error:
         progress(f"failed: {error}")
         return 2
