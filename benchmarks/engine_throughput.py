@@ -18,6 +18,10 @@ from tools.demo.engine import Engine, engine_python, small_model, start_engine
 from tools.demo.sidecar import start_sidecar
 from tools.demo.streams import SessionPlan, open_streams
 
+# vLLM's worker polls for its next step for seconds before it sleeps: the engine that worked last
+# must come to rest before the other is measured.
+REST_S = 6.0
+
 PROMPTS = (
     "The history of the lighthouse begins with",
     "A train left the station at dawn, and",
@@ -107,6 +111,7 @@ def _round(engine: Engine, batch: int, tokens: int, name: str) -> float:
         SessionPlan(f"{name} {i}", f"{name} {i}: {PROMPTS[i % len(PROMPTS)]}", tokens)
         for i in range(batch)
     ]
+    time.sleep(REST_S)
     started = time.monotonic()
     streams = open_streams(engine.url, engine.model, plans)
     streams.wait_done()
