@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     python = engine_python()
     with ExitStack() as ends:
         ends.enter_context(machine.io_uring_off())
-        ends.enter_context(machine.network_locks_removed())
+        ends.enter_context(machine.dumps_forgotten())
         folder = ends.enter_context(scratch_folder("bench-"))
         sidecar = start_sidecar(folder, {"TOKENWITNESS_SHADOW_EXACTNESS": "exact"})
         ends.callback(sidecar.tree.end)
