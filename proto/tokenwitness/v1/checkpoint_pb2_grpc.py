@@ -61,7 +61,7 @@ class CheckpointServiceServicer(object):
 
     def PrepareMark(self, request, context):
         """Attests everything live at one step boundary and returns once that and all records before
-        it are durable. The engine goes on meanwhile.
+        it are durable. The step after the boundary waits while memory is read, no longer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
