@@ -121,6 +121,9 @@ class Runner:
         evidence = await self._excuse_ended(reader, seen, evidence)
         run.evidence = evidence
         run.judgement = await asyncio.to_thread(judge_state, evidence)
+        if restored and run.mark is not None and run.mark is not mark:
+            # A hook named its mark while evidence was read or judged.
+            self.judge_against(run, run.mark)
         run.state_judged_unix_ns = self._unix_ns()
         run.tokens_before_verdict = max(run.worker.live.committed_tokens - run.tokens_at_notice, 0)
         about = run.about()

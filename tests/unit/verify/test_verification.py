@@ -5,6 +5,7 @@ import pytest
 from sidecar.core.verdicts import Verdict
 from sidecar.identity import RestoreEvidence
 from sidecar.ports import Continuation, WaitFor
+from sidecar.verify.evidence import EvidenceReader
 from tests.unit.services.waiting import eventually
 from tests.unit.verify.scripted_run import HELD, ScriptedEngine, recorded_worker, verifier_of
 
@@ -152,6 +153,22 @@ async def test_a_hook_claims_the_verification_of_the_sign_and_judges_its_window(
     again = await verdict_of(rig, verification=claimed)
     assert again.verdict is Verdict.POSITION_MISMATCH
     assert not gate(rig).open
+
+
+async def test_a_hook_that_comes_while_evidence_is_read_is_judged_too(start_verifying, monkeypatch):
+    rig = await start_verifying(verifier_of(None))
+    worker = await recorded_worker(rig, steps=8)
+    read = EvidenceReader.read
+
+    def read_and_be_claimed(self, seen, attested, mark):
+        evidence = read(self, seen, attested, mark)
+        rig.verifier._newest("w").mark = made_mark(step=2, last_step=2)
+        return evidence
+
+    monkeypatch.setattr(EvidenceReader, "read", read_and_be_claimed)
+    await worker.sign()
+    await worker.attest()
+    assert (await verdict_of(rig)).verdict is Verdict.POSITION_MISMATCH
 
 
 async def test_a_hook_before_the_sign_waits_for_the_restore(start_verifying):
