@@ -13,7 +13,7 @@ import torch
 from torch.utils.benchmark import Measurement, Timer
 
 from benchmarks.results_file import write_result
-from engine_adapters.digest.rows import row_digests, token_digests
+from engine_adapters.digest.rows import fold_tokens, row_digests, token_digests
 from engine_adapters.digest.spec import split_layers
 from engine_adapters.digest.stock import stock_row_digests
 from engine_adapters.digest.tensors import tensor_digest
@@ -45,13 +45,14 @@ def tokens_case(tokens: int, row_bytes: int, device: torch.device) -> dict[str, 
     if not torch.equal(row_digests(rows).cpu().view(-1), stock_row_digests(host)):
         raise SystemExit(f"digests of {row_bytes}-byte rows differ from the stock package's")
     names = {
-        "token_digests": token_digests,
+        "row_digests": row_digests,
+        "fold_tokens": fold_tokens,
         "rows": rows,
         "layers": tuple(range(LAYERS)),
         "shares": split_layers(LAYERS, LAYER_GROUPS),
     }
     found: dict[str, object] = {"tokens": tokens, "layers": LAYERS, "row_bytes": row_bytes}
-    found |= timing(measure("token_digests(rows, layers, shares)", names), rows.numel())
+    found |= timing(measure("fold_tokens(row_digests(rows), layers, shares)", names), rows.numel())
     if device.type == "cpu":
         stock = measure("stock(host)", {"stock": stock_row_digests, "host": host})
         found["stock_us"] = round(stock.median * 1e6, 1)
